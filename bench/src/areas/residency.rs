@@ -30,7 +30,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use crate::harness::cache::{Cache, evict, resident};
-use crate::harness::contender::once_each;
+use crate::harness::contender::{Word, once_each};
 use crate::harness::delay::Delay;
 use crate::harness::files::{Files, Wanted};
 use crate::harness::machine::Machine;
@@ -38,14 +38,14 @@ use crate::harness::run::Run;
 use crate::harness::settings::Timed;
 use cell::{Cell, Pattern, Place, Turn, Way};
 use cgroup::Cgroup;
-use child::{Child, Orders, Reply, Word};
+use child::{Child, Message, Orders, Reply};
 use nowait_cli::problem::Problem;
 use nowait_cli::proc::available_memory;
 use nowait_cli::progress::Progress;
 use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
 use pressure::Pressure;
-use report::{Pressed, Report};
+use report::Pressed;
 
 /// How often a page that was reported as cached is gone when it is read
 ///
@@ -145,10 +145,11 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         Ok(()) | Err(Problem::Interrupted) => {}
         Err(problem) => return Err(problem),
     }
-    let report = Report::new(&bench.turns, &bench.pressed).ok_or(Problem::Interrupted)?;
+    let findings = report::findings(&bench.turns, &bench.pressed).ok_or(Problem::Interrupted)?;
     let mut run = Run::new("race", machine, bench.settings(&files));
     run.interrupted = stop.asked();
-    report.add_to(&mut run);
+    run.findings = findings;
+    report::complete(&mut run);
     bench.notes.into_iter().for_each(|note| run.note(note));
     args.timed.output.finish(run)
 }
@@ -287,9 +288,9 @@ impl Bench<'_> {
         child.tell(&serde_json::to_string(&orders).map_err(|e| Problem::of("JSON", e))?)?;
         loop {
             let reply = match child.next(stop)? {
-                Word::Said(reply) => reply,
-                Word::Ended => return Ok(()),
-                Word::Killed => {
+                Message::Said(reply) => reply,
+                Message::Ended => return Ok(()),
+                Message::Killed => {
                     self.note(Some(format!(
                         "{}: the process under pressure was killed, as the kernel does for want \
                          of memory; what it had not done is missing; a larger --size gives it more",

@@ -61,17 +61,8 @@ pub enum Turn {
     Strict,
 }
 
-/// The result of a turn.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Outcome {
-    Race(Tally),
-    Cost(Paid),
-    Strict(Strict),
-}
-
 /// The results of questions. A question whose answer is yes is followed by a read.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Tally {
     pub asked: u64,
     pub yes: u64,
@@ -84,16 +75,22 @@ pub struct Tally {
     pub early: Option<u64>,
     /// The time from the answer to the start of the read (median).
     pub waited_us: Option<f64>,
-    /// The times of questions whose answer was yes, and no (medians).
-    pub ask_yes_ns: Option<f64>,
-    pub ask_no_ns: Option<f64>,
-    /// The times of complete reads, and of reads that missed (medians).
-    pub read_all_ns: Option<f64>,
-    pub read_short_ns: Option<f64>,
+    pub cost_ns: Costs,
+}
+
+/// The times of questions and reads (medians).
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Costs {
+    /// Questions whose answer was yes, and no.
+    pub ask_yes: Option<f64>,
+    pub ask_no: Option<f64>,
+    /// Complete reads, and reads that missed.
+    pub read_all: Option<f64>,
+    pub read_short: Option<f64>,
 }
 
 /// The results of a way to read.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Paid {
     pub hits: u64,
     pub misses: u64,
@@ -106,7 +103,7 @@ pub struct Paid {
 }
 
 /// The library's `Stats` of strict reads.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Strict {
     pub reads: u64,
     pub hits: u64,

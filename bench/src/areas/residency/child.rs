@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::cell::{Outcome, Turn};
+use super::cell::Turn;
 use super::pressure::Pressure;
 use nowait_cli::problem::Problem;
 use nowait_cli::stop::Stop;
@@ -43,7 +44,7 @@ pub enum Reply {
     /// A turn begins.
     Now(usize),
     /// The result of a turn.
-    Done(usize, Outcome),
+    Done(usize, Value),
     /// A note for the report.
     Note(String),
     /// The reason why the child cannot go on.
@@ -58,7 +59,7 @@ pub struct Child {
 }
 
 /// A message of the child, or its end.
-pub enum Word {
+pub enum Message {
     Said(Reply),
     /// The child has done all turns.
     Ended,
@@ -118,19 +119,19 @@ impl Child {
     ///
     /// # Errors
     /// If the child failed; [`Problem::Interrupted`] after Ctrl-C.
-    pub fn next(&mut self, stop: &Stop) -> Result<Word, Problem> {
+    pub fn next(&mut self, stop: &Stop) -> Result<Message, Problem> {
         loop {
             if stop.asked() {
                 return Err(Problem::Interrupted);
             }
             return match self.replies.recv_timeout(LOOK) {
                 Ok(Reply::Failed(why)) => Err(Problem::Failed(why)),
-                Ok(reply) => Ok(Word::Said(reply)),
+                Ok(reply) => Ok(Message::Said(reply)),
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => match self.process.wait() {
-                    Ok(status) if status.success() => Ok(Word::Ended),
+                    Ok(status) if status.success() => Ok(Message::Ended),
                     Ok(status) if status.signal() == Some(Signal::KILL.as_raw()) => {
-                        Ok(Word::Killed)
+                        Ok(Message::Killed)
                     }
                     Ok(status) => Err(ended(status)),
                     Err(e) => Err(ended(e)),

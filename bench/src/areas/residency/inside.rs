@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,12 +10,15 @@ use std::time::Duration;
 use nowait::read::NowaitPolicy;
 use nowait::residency::{Answer, Probe, Source};
 use rustix::process::{Signal, set_parent_process_death_signal};
+use serde_json::json;
 
-use super::cell::{Outcome, Pattern, Place, Turn};
+use super::cell::{Pattern, Place, Turn};
 use super::child::{Orders, Reply};
 use super::ground::{Ground, read_now, resident};
 use super::pressure::{self, Held, Pressure};
 use super::{trial, ways};
+use crate::harness::cache::read_through;
+use crate::harness::contender::Word;
 use crate::harness::files;
 use nowait_cli::problem::Problem;
 
@@ -84,18 +86,10 @@ fn prepare(args: &Args, orders: &Orders) -> Result<Ground, Problem> {
     };
     let file = files::open(&ground.path)?;
     ground.mincore = knows(&file, ground.size)?;
-    let mut buffer = vec![0; 1 << 20];
-    let mut at = 0;
-    while at < ground.size {
-        match file.read_at(&mut buffer, at) {
-            Ok(0) => break,
-            Ok(n) => at += n as u64,
-            Err(e) => return Err(Problem::of("read", e)),
-        }
-    }
+    read_through(&file, ground.size)?;
     // A call that would fail in each turn fails here.
     resident(&Probe::new(&file)?, 0, 1)?;
-    read_now(&file, &mut buffer[..1], 0)?;
+    read_now(&file, &mut [0], 0)?;
     Ok(ground)
 }
 
@@ -128,9 +122,9 @@ fn turns(orders: &Orders, ground: &Ground, engine: &nowait::Engine) -> Result<()
     for &(number, turn) in &orders.turns {
         say(&Reply::Now(number))?;
         let outcome = match turn {
-            Turn::Race(cell) => Outcome::Race(trial::run(ground, cell)?),
-            Turn::Cost(place, way) => Outcome::Cost(ways::run(ground, place, way)?),
-            Turn::Strict => Outcome::Strict(ways::strict(ground, STRICT, engine)?),
+            Turn::Race(cell) => json!(trial::run(ground, cell)?),
+            Turn::Cost(place, way) => json!(ways::run(ground, place, way)?),
+            Turn::Strict => json!(ways::strict(ground, STRICT, engine)?),
         };
         say(&Reply::Done(number, outcome))?;
     }

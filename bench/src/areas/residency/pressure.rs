@@ -51,16 +51,6 @@ pub struct Squeeze {
 }
 
 impl Pressure {
-    /// The name on the command line and in the results.
-    pub fn word(self) -> &'static str {
-        match self {
-            Pressure::None => "none",
-            Pressure::Light => "light",
-            Pressure::Heavy => "heavy",
-            Pressure::Evict => "evict",
-        }
-    }
-
     /// The shortage of memory for a file of this size; `None` if memory is not short.
     pub fn squeeze(self, file: u64) -> Option<Squeeze> {
         match self {

@@ -3,16 +3,17 @@
 
 use std::fmt::Write as _;
 
-use serde::Serialize;
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
-use super::cell::{Cell, Outcome, Paid, Place, Strict, Tally, Turn, Way};
+use super::cell::{Cell, Place, Turn};
 use super::pressure::Pressure;
 use super::share::{Count, Share};
+use crate::harness::contender::Word;
 use crate::harness::delay::Delay;
 use crate::harness::interval::middle;
-use crate::harness::plot::{Axis, Chart, Line, Stroke};
-use crate::harness::run::Run;
+use crate::harness::plot::{Axis, Chart, Line};
+use crate::harness::run::{Run, at, object};
 use crate::harness::table::{Entry, Table};
 use nowait_cli::size::Size;
 
@@ -22,7 +23,7 @@ pub struct Pressed {
     /// The limit of the cgroup in the last round, in bytes; `None` without a cgroup.
     pub limit: Option<u64>,
     /// The number of a turn, its round, and its result.
-    pub outcomes: Vec<(usize, usize, Outcome)>,
+    pub outcomes: Vec<(usize, usize, Value)>,
 }
 
 impl Pressed {
@@ -33,445 +34,305 @@ impl Pressed {
             outcomes: Vec::new(),
         }
     }
+
+    /// The results of some turns, with their rounds.
+    fn outcomes(&self, is_of: impl Fn(usize) -> bool) -> Vec<(usize, &Value)> {
+        let those = self.outcomes.iter().filter(|(number, ..)| is_of(*number));
+        those.map(|(_, round, outcome)| (*round, outcome)).collect()
+    }
+
+    /// A row with the pressure, the key `kind`, and sums and medians over some turns; `None` without results.
+    fn row(&self, kind: Value, outcomes: &[(usize, &Value)]) -> Option<Map<String, Value>> {
+        let all: Vec<&Value> = outcomes.iter().map(|(_, outcome)| *outcome).collect();
+        let mut row = object(json!({"pressure": self.pressure}));
+        row.extend(object(kind));
+        row.extend(object(merged(&all)));
+        (!all.is_empty()).then_some(row)
+    }
+
+    /// The row of a kind of questions.
+    fn races(&self, kind: Value, turns: &[Turn], is: impl Fn(&Cell) -> bool) -> Option<Value> {
+        let outcomes =
+            self.outcomes(|number| matches!(&turns[number], Turn::Race(cell) if is(cell)));
+        let mut row = self.row(kind, &outcomes)?;
+        let last = outcomes.iter().map(|(round, _)| *round).max()?;
+        let rounds: Vec<Value> = (0..=last).map(|round| in_round(&outcomes, round)).collect();
+        let all = share(&rounds, |round| round["races"].as_u64());
+        let gone = |round: &Value| Some(round["races"].as_u64()? - round["early"].as_u64()?);
+        row.extend(object(json!(all)));
+        row.insert("gone".into(), json!(share(&rounds, gone)));
+        row.insert("rounds".into(), rounds.into());
+        Some(row.into())
+    }
+
+    /// The reads that the library counted in strict mode. Its share is that of races in the reads whose pages were
+    /// reported as cached: hits and races.
+    fn strict(&self, turns: &[Turn]) -> Option<Value> {
+        let outcomes = self.outcomes(|number| turns[number] == Turn::Strict);
+        let mut row = self.row(json!({}), &outcomes)?;
+        let counts = outcomes.iter().map(|(_, counts)| {
+            let [hits, races] = ["hits", "races"].map(|key| counts[key].as_u64().unwrap_or(0));
+            Count {
+                of: hits + races,
+                happened: races,
+            }
+        });
+        row.extend(object(json!(Share::of(&counts.collect::<Vec<_>>()))));
+        Some(row.into())
+    }
 }
 
-/// All results: the findings of the run.
-#[derive(Serialize)]
-pub struct Report {
-    answer: String,
-    pressures: Vec<Limit>,
-    cells: Vec<Row<Cell>>,
-    /// The sums over all kinds of questions.
-    by_delay: Vec<Row<AllKinds>>,
-    ways: Vec<Costs>,
-    strict: Vec<StrictRow>,
-}
-
-/// The limit of memory under one pressure.
-#[derive(Serialize)]
-struct Limit {
-    pressure: Pressure,
-    /// The limit of the cgroup in bytes; `null` without a cgroup.
-    limit: Option<u64>,
-}
-
-/// The key of a row of `by_delay` within its pressure.
-#[derive(Clone, Copy, PartialEq, Serialize)]
-struct AllKinds {
-    delay_us: Delay,
-}
-
-/// The results of one kind of question over all rounds.
-#[derive(Serialize)]
-struct Row<K> {
-    pressure: Pressure,
-    #[serde(flatten)]
-    kind: K,
-    #[serde(flatten)]
-    figures: Figures,
-}
-
-/// Sums, the share of races with its range, and medians of the rounds' medians.
-#[derive(Serialize)]
-struct Figures {
-    asked: u64,
-    yes: u64,
-    races: u64,
-    at_touch: u64,
-    early: Option<u64>,
-    #[serde(flatten)]
-    share: Option<Share>,
-    /// The share of races that were not early.
-    gone: Option<Share>,
-    waited_us: Option<f64>,
-    cost_ns: CostNs,
-    rounds: Vec<InRound>,
-}
-
-#[derive(Serialize)]
-struct CostNs {
-    ask_yes: Option<f64>,
-    ask_no: Option<f64>,
-    read_all: Option<f64>,
-    read_short: Option<f64>,
+/// The sums of whole numbers and the medians of others, in the shape of the values. A value that is missing in some
+/// is left out.
+fn merged(values: &[&Value]) -> Value {
+    let known: Vec<&Value> = values
+        .iter()
+        .copied()
+        .filter(|value| !value.is_null())
+        .collect();
+    match known.first() {
+        None => Value::Null,
+        Some(Value::Object(first)) => {
+            let of_key =
+                |key: &String| merged(&known.iter().map(|value| &value[key]).collect::<Vec<_>>());
+            Value::Object(first.keys().map(|key| (key.clone(), of_key(key))).collect())
+        }
+        Some(_) if known.iter().all(|value| value.is_u64()) => known
+            .iter()
+            .filter_map(|value| value.as_u64())
+            .sum::<u64>()
+            .into(),
+        Some(_) => middle(
+            &mut known
+                .iter()
+                .filter_map(|value| value.as_f64())
+                .collect::<Vec<_>>(),
+        )
+        .into(),
+    }
 }
 
 /// The counts of one round.
-#[derive(Clone, Default, Serialize)]
-struct InRound {
-    asked: u64,
-    yes: u64,
-    races: u64,
-    early: Option<u64>,
+fn in_round(outcomes: &[(usize, &Value)], round: usize) -> Value {
+    let those = outcomes.iter().filter(|(of, _)| *of == round);
+    let all = merged(&those.map(|(_, outcome)| *outcome).collect::<Vec<_>>());
+    let count = |key: &str| all[key].as_u64().unwrap_or(0);
+    json!({"asked": count("asked"), "yes": count("yes"), "races": count("races"), "early": all["early"]})
 }
 
-/// The cost of a way to read.
-#[derive(Serialize)]
-struct Costs {
-    pressure: Pressure,
-    #[serde(flatten)]
-    place: Place,
-    way: Way,
-    #[serde(flatten)]
-    paid: Paid,
-}
-
-/// The counts of the library.
-#[derive(Serialize)]
-struct StrictRow {
-    pressure: Pressure,
-    #[serde(flatten)]
-    strict: Strict,
-    /// The share of races in the reads whose pages were reported as cached: hits and races.
-    #[serde(flatten)]
-    share: Option<Share>,
-}
-
-impl Figures {
-    /// The figures of turns with their rounds; `None` if there are no turns.
-    fn of(tallies: &[(usize, &Tally)]) -> Option<Figures> {
-        let last = tallies.iter().map(|(round, _)| *round).max()?;
-        let mut rounds = vec![InRound::default(); last + 1];
-        for (round, tally) in tallies {
-            let sum = &mut rounds[*round];
-            sum.asked += tally.asked;
-            sum.yes += tally.yes;
-            sum.races += tally.races;
-            sum.early = match (sum.early, tally.early) {
-                (a, None) => a,
-                (a, Some(b)) => Some(a.unwrap_or(0) + b),
-            };
-        }
-        let share = |races: fn(&InRound) -> Option<u64>| {
-            let of = |round: &InRound| {
-                Some(Count {
-                    of: round.yes,
-                    happened: races(round)?,
-                })
-            };
-            let played = rounds.iter().filter(|round| round.asked > 0);
-            let counts: Option<Vec<Count>> = played.map(of).collect();
-            Share::of(&counts?)
-        };
-        let sum = |figure: fn(&Tally) -> u64| tallies.iter().map(|(_, t)| figure(t)).sum();
-        let median = |figure: fn(&Tally) -> Option<f64>| {
-            let mut figures: Vec<f64> = tallies.iter().filter_map(|(_, t)| figure(t)).collect();
-            (!figures.is_empty()).then(|| middle(&mut figures))
-        };
-        Some(Figures {
-            asked: sum(|t| t.asked),
-            yes: sum(|t| t.yes),
-            races: sum(|t| t.races),
-            at_touch: sum(|t| t.at_touch),
-            early: tallies
-                .iter()
-                .filter_map(|(_, t)| t.early)
-                .reduce(|a, b| a + b),
-            share: share(|round| Some(round.races)),
-            gone: share(|round| Some(round.races - round.early?)),
-            waited_us: median(|t| t.waited_us),
-            cost_ns: CostNs {
-                ask_yes: median(|t| t.ask_yes_ns),
-                ask_no: median(|t| t.ask_no_ns),
-                read_all: median(|t| t.read_all_ns),
-                read_short: median(|t| t.read_short_ns),
-            },
-            rounds,
+/// The share of events over all rounds with questions; `None` if a round does not have their number.
+fn share(rounds: &[Value], happened: impl Fn(&Value) -> Option<u64>) -> Option<Share> {
+    let played = rounds.iter().filter(|round| round["asked"] != 0);
+    let count = |round: &Value| {
+        Some(Count {
+            of: round["yes"].as_u64()?,
+            happened: happened(round)?,
         })
-    }
+    };
+    Share::of(&played.map(count).collect::<Option<Vec<_>>>()?)
 }
 
-impl Pressed {
-    /// The turns of this kind of question, with their rounds.
-    fn tallies(&self, turns: &[Turn], is: impl Fn(&Cell) -> bool) -> Vec<(usize, &Tally)> {
-        self.outcomes
-            .iter()
-            .filter_map(
-                |(number, round, outcome)| match (&turns[*number], outcome) {
-                    (Turn::Race(cell), Outcome::Race(tally)) if is(cell) => Some((*round, tally)),
-                    _ => None,
-                },
-            )
-            .collect()
-    }
-
-    fn row<K>(&self, turns: &[Turn], kind: K, is: impl Fn(&Cell) -> bool) -> Option<Row<K>> {
-        Some(Row {
-            pressure: self.pressure,
-            kind,
-            figures: Figures::of(&self.tallies(turns, is))?,
-        })
-    }
-
-    fn paid(&self, turn: usize) -> Option<Paid> {
-        let paid: Vec<&Paid> = self
-            .outcomes
-            .iter()
-            .filter_map(|(number, _, outcome)| match outcome {
-                Outcome::Cost(paid) if *number == turn => Some(paid),
-                _ => None,
-            })
-            .collect();
-        let sum = |figure: fn(&Paid) -> u64| paid.iter().map(|p| figure(p)).sum();
-        let median = |figure: fn(&Paid) -> Option<f64>| {
-            let mut figures: Vec<f64> = paid.iter().filter_map(|p| figure(p)).collect();
-            (!figures.is_empty()).then(|| middle(&mut figures))
-        };
-        (!paid.is_empty()).then(|| Paid {
-            hits: sum(|p| p.hits),
-            misses: sum(|p| p.misses),
-            races: sum(|p| p.races),
-            hit_ns: median(|p| p.hit_ns),
-            hit_p99_ns: median(|p| p.hit_p99_ns),
-            miss_ns: median(|p| p.miss_ns),
-        })
-    }
-
-    fn strict(&self) -> Option<StrictRow> {
-        let rounds: Vec<&Strict> = self
-            .outcomes
-            .iter()
-            .filter_map(|(_, _, outcome)| match outcome {
-                Outcome::Strict(strict) => Some(strict),
-                _ => None,
-            })
-            .collect();
-        let counts: Vec<Count> = rounds
-            .iter()
-            .map(|s| Count {
-                of: s.hits + s.races,
-                happened: s.races,
-            })
-            .collect();
-        let sum = |figure: fn(&Strict) -> u64| rounds.iter().map(|s| figure(s)).sum();
-        (!rounds.is_empty()).then(|| StrictRow {
-            pressure: self.pressure,
-            strict: Strict {
-                reads: sum(|s| s.reads),
-                hits: sum(|s| s.hits),
-                misses: sum(|s| s.misses),
-                races: sum(|s| s.races),
-            },
-            share: Share::of(&counts),
-        })
-    }
-}
-
-impl Report {
-    /// The results; `None` if no question was answered.
-    pub fn new(turns: &[Turn], pressed: &[Pressed]) -> Option<Report> {
-        let mut cells = Vec::new();
-        let mut by_delay: Vec<Row<AllKinds>> = Vec::new();
-        let mut ways = Vec::new();
-        for pressed in pressed {
-            for (number, turn) in turns.iter().enumerate() {
-                match *turn {
-                    Turn::Race(cell) => {
-                        cells.extend(pressed.row(turns, cell, |other| *other == cell));
-                        let kind = AllKinds {
-                            delay_us: cell.delay_us,
-                        };
-                        let known = by_delay
-                            .iter()
-                            .any(|row| row.pressure == pressed.pressure && row.kind == kind);
-                        if !known {
-                            let all = |other: &Cell| other.delay_us == cell.delay_us;
-                            by_delay.extend(pressed.row(turns, kind, all));
-                        }
+/// The findings; `None` if no question was answered.
+pub fn findings(turns: &[Turn], pressed: &[Pressed]) -> Option<Map<String, Value>> {
+    let (mut cells, mut by_delay, mut ways) = (Vec::new(), Vec::new(), Vec::new());
+    for pressed in pressed {
+        let mut delays = Vec::new();
+        for (number, turn) in turns.iter().enumerate() {
+            match turn {
+                Turn::Race(cell) => {
+                    cells.extend(pressed.races(json!(cell), turns, |other| other == cell));
+                    let delay = cell.delay_us;
+                    if !delays.contains(&delay) {
+                        delays.push(delay);
+                        let kind = json!({"delay_us": delay});
+                        by_delay
+                            .extend(pressed.races(kind, turns, |other| other.delay_us == delay));
                     }
-                    Turn::Cost(place, way) => ways.extend(pressed.paid(number).map(|paid| Costs {
-                        pressure: pressed.pressure,
-                        place,
-                        way,
-                        paid,
-                    })),
-                    Turn::Strict => {}
                 }
+                Turn::Cost(place, way) => {
+                    let mut kind = json!(place);
+                    kind["way"] = json!(way);
+                    ways.extend(pressed.row(kind, &pressed.outcomes(|of| of == number)));
+                }
+                Turn::Strict => {}
             }
         }
-        Some(Report {
-            answer: answer(&by_delay)?,
-            pressures: pressed
+    }
+    let limit = |pressed: &Pressed| json!({"pressure": pressed.pressure, "limit": pressed.limit});
+    let strict = pressed.iter().filter_map(|pressed| pressed.strict(turns));
+    Some(object(json!({
+        "answer": answer(&by_delay)?,
+        "pressures": pressed.iter().map(limit).collect::<Vec<_>>(),
+        "cells": cells,
+        "by_delay": by_delay,
+        "ways": ways,
+        "strict": strict.collect::<Vec<_>>(),
+    })))
+}
+
+/// Adds the tables, notes and charts of the findings of a run.
+pub fn complete(run: &mut Run) {
+    let findings = run.findings.clone();
+    let rows = |key: &str| findings[key].as_array().map_or(&[][..], Vec::as_slice);
+    for limit in rows("pressures") {
+        let of = |key: &str| -> Vec<&Value> {
+            rows(key)
                 .iter()
-                .map(|p| Limit {
-                    pressure: p.pressure,
-                    limit: p.limit,
-                })
-                .collect(),
-            strict: pressed.iter().filter_map(Pressed::strict).collect(),
-            cells,
-            by_delay,
-            ways,
-        })
-    }
-
-    /// Adds the results to a run.
-    pub fn add_to(&self, run: &mut Run) {
-        for limit in &self.pressures {
-            let rows: Vec<_> = of(&self.by_delay, limit.pressure).collect();
-            if rows.is_empty() {
-                continue;
-            }
-            let (word, allowed) = (limit.pressure.word(), limit.limit.map(Size));
-            let how = match (limit.pressure, allowed) {
-                (Pressure::None, _) => "all of the file stays cached".into(),
-                (Pressure::Evict, _) => {
-                    "a thread evicts parts of the file and reads them back".into()
-                }
-                (_, Some(size)) => {
-                    format!("a memory cgroup of {size}, and a thread that takes some of it")
-                }
-                (_, None) => "a thread that takes memory; see the note".into(),
-            };
-            run.note(format!("{word}: {how}"));
-            run.tables.push(delays(word, &rows));
-            let cells: Vec<_> = of(&self.cells, limit.pressure).collect();
-            run.tables.push(kinds(word, &cells));
-        }
-        run.tables.push(self.costs());
-        run.tables.push(self.library());
-        run.note(format!("answer: {}", self.answer));
-        run.charts.extend(self.charts(run));
-        if let Ok(Value::Object(findings)) = serde_json::to_value(self) {
-            run.findings = findings;
-        }
-    }
-
-    /// The time of a hit and of a miss, for each way to read.
-    fn costs(&self) -> Table {
-        let mut rows = Vec::new();
-        let alike = |a: &Costs, b: &Costs| a.pressure == b.pressure && a.place == b.place;
-        for same in self.ways.chunk_by(alike) {
-            let name = format!("{}, {}", same[0].pressure.word(), same[0].place);
-            let paid = |way: Way| -> Entry {
-                let paid = same.iter().find(|costs| costs.way == way);
-                let paid = paid.map(|costs| pair(costs.paid.hit_ns, costs.paid.miss_ns));
-                paid.unwrap_or_else(|| "-".into()).into()
-            };
-            let ways = [Way::Ask, Way::Try, Way::Both].map(paid);
-            rows.push([vec![name.into()], ways.into()].concat());
-        }
-        table(
-            "ns, hit / miss",
-            &["fincore + pread", "NOWAIT alone", "fincore + NOWAIT"],
-            rows,
-        )
-    }
-
-    /// The reads that the library counted in strict mode.
-    fn library(&self) -> Table {
-        let row = |row: &StrictRow| {
-            let Strict {
-                reads,
-                hits,
-                misses,
-                races,
-            } = row.strict;
-            let counts = [reads, hits, misses, races].map(|n| Entry::from(n.to_string()));
-            let share = row.share.as_ref().map_or("-".into(), ranged);
-            [
-                vec![row.pressure.word().into()],
-                counts.into(),
-                vec![share.into()],
-            ]
-            .concat()
+                .filter(|row| row["pressure"] == limit["pressure"])
+                .collect()
         };
-        table(
-            "strict, seeky 4K",
-            &["reads", "hits", "misses", "races", "% of yes"],
-            self.strict.iter().map(row).collect(),
-        )
-    }
-
-    /// Two charts of the share of races against the delay, with a line for each pressure: of all races,
-    /// and of those in which the page was gone.
-    fn charts(&self, run: &Run) -> [Chart; 2] {
-        let all = "Reported as cached, and the NOWAIT read missed";
-        let gone = "Reported as cached, and gone before the NOWAIT read";
-        [
-            self.chart("race", all, run, |figures| figures.share),
-            self.chart("race-gone", gone, run, |figures| figures.gone),
-        ]
-    }
-
-    fn chart(
-        &self,
-        name: &str,
-        title: &str,
-        run: &Run,
-        share: fn(&Figures) -> Option<Share>,
-    ) -> Chart {
-        let lines = self.pressures.iter().map(|limit| {
-            let shares: Vec<(f64, Share)> = of(&self.by_delay, limit.pressure)
-                .filter_map(|row| Some((row.figures.waited_us?, share(&row.figures)?)))
-                .collect();
-            let word = limit.pressure.word();
-            // A log axis cannot show 0. It shows the upper end of the range instead.
-            let never = shares.iter().all(|(_, share)| share.share == 0.0);
-            Line {
-                name: if never {
-                    format!("{word}: less than")
-                } else {
-                    word.into()
-                },
-                points: shares
-                    .iter()
-                    .map(|(us, s)| (*us, 100.0 * if never { s.high95 } else { s.share }))
-                    .collect(),
-                stroke: if never { Stroke::Dashed } else { Stroke::Solid },
-            }
-        });
-        Chart {
-            name: name.into(),
-            title: title.into(),
-            subtitle: format!(
-                "{}, {} of file; points at 0 are not shown",
-                run.machine,
-                Size(run.settings["size"].as_u64().unwrap_or_default())
-            ),
-            x: Axis {
-                label: "us from the answer to the read (median)".into(),
-                log: true,
-            },
-            y: Axis {
-                label: "% of the yeses".into(),
-                log: true,
-            },
-            lines: lines.collect(),
-            marks: Vec::new(),
+        if of("by_delay").is_empty() {
+            continue;
         }
+        let word = limit["pressure"].as_str().unwrap_or_default();
+        let how = match (word, limit["limit"].as_u64().map(Size)) {
+            ("none", _) => "all of the file stays cached".into(),
+            ("evict", _) => "a thread evicts parts of the file and reads them back".into(),
+            (_, Some(size)) => {
+                format!("a memory cgroup of {size}, and a thread that takes some of it")
+            }
+            (_, None) => "a thread that takes memory; see the note".into(),
+        };
+        run.note(format!("{word}: {how}"));
+        run.tables.push(delays(word, &of("by_delay")));
+        run.tables.push(kinds(word, &of("cells")));
+    }
+    run.tables.push(costs(rows("ways")));
+    run.tables.push(library(rows("strict")));
+    run.note(format!(
+        "answer: {}",
+        findings["answer"].as_str().unwrap_or_default()
+    ));
+    // Of all races, and of those in which the page was gone.
+    for (name, title, prefix) in [
+        ("race", "Reported as cached, and the NOWAIT read missed", ""),
+        (
+            "race-gone",
+            "Reported as cached, and gone before the NOWAIT read",
+            "gone/",
+        ),
+    ] {
+        let chart = chart(run, name, title, prefix);
+        run.charts.push(chart);
     }
 }
 
-fn of<K>(rows: &[Row<K>], pressure: Pressure) -> impl Iterator<Item = &Row<K>> {
-    rows.iter().filter(move |row| row.pressure == pressure)
-}
-
-/// A table with an empty head over its first column.
-fn table(title: &str, columns: &[&str], rows: Vec<Vec<Entry>>) -> Table {
-    let columns = [&[""], columns].concat();
-    Table {
+/// The share of races against the delay, with a line for each pressure.
+fn chart(run: &Run, name: &str, title: &str, prefix: &str) -> Chart {
+    let rows = run.findings["by_delay"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let line = |rows: &[Value]| {
+        let figure = |row: &Value, key: &str| at(row, &format!("{prefix}{key}"));
+        // A log axis cannot show 0. It shows the upper end of the range instead.
+        let never = rows
+            .iter()
+            .all(|row| figure(row, "share").is_none_or(|share| share == 0.0));
+        let key = if never { "high95" } else { "share" };
+        let point = |row: &Value| Some((at(row, "waited_us")?, 100.0 * figure(row, key)?));
+        let word = rows[0]["pressure"].as_str().unwrap_or_default();
+        let name = if never {
+            format!("{word}: less than")
+        } else {
+            word.into()
+        };
+        Line::new(&name, rows.iter().filter_map(point).collect(), !never)
+    };
+    Chart {
+        name: name.into(),
         title: title.into(),
-        columns: columns.into_iter().map(str::to_owned).collect(),
-        rows,
-        ..Table::default()
+        subtitle: format!(
+            "{}, {} of file; points at 0 are not shown",
+            run.machine,
+            Size(run.settings["size"].as_u64().unwrap_or_default())
+        ),
+        x: Axis::log("us from the answer to the read (median)"),
+        y: Axis::log("% of the yeses"),
+        lines: rows
+            .chunk_by(|a, b| a["pressure"] == b["pressure"])
+            .map(line)
+            .collect(),
+        marks: Vec::new(),
     }
+}
+
+/// Returns true if two rows have the same values of these keys.
+fn alike(a: &Value, b: &Value, keys: &[&str]) -> bool {
+    keys.iter().all(|key| a[*key] == b[*key])
+}
+
+/// A value that a row has between other keys.
+fn of_row<T: for<'de> Deserialize<'de>>(row: &Value) -> Option<T> {
+    serde_json::from_value(row.clone()).ok()
+}
+
+/// A whole number of a row.
+fn whole(row: &Value, key: &str) -> Entry {
+    row[key]
+        .as_u64()
+        .map_or("-".into(), |n| n.to_string())
+        .into()
+}
+
+/// The time of a hit and of a miss, for each way to read.
+fn costs(ways: &[Value]) -> Table {
+    let row = |same: &[Value]| {
+        let place = of_row::<Place>(&same[0]).map_or(String::new(), |place| place.to_string());
+        let name = format!(
+            "{}, {place}",
+            same[0]["pressure"].as_str().unwrap_or_default()
+        );
+        let paid = |way: &str| {
+            let paid = same.iter().find(|costs| costs["way"] == way);
+            let paid = paid.map(|costs| pair(costs, "hit_ns", "miss_ns"));
+            paid.unwrap_or_else(|| "-".into()).into()
+        };
+        std::iter::once(name.into())
+            .chain(["ask", "try", "both"].map(paid))
+            .collect()
+    };
+    let columns = ["fincore + pread", "NOWAIT alone", "fincore + NOWAIT"];
+    let groups = ways.chunk_by(|a, b| alike(a, b, &["pressure", "pattern", "block"]));
+    Table::new("ns, hit / miss", columns, groups.map(row).collect())
+}
+
+/// The reads that the library counted in strict mode.
+fn library(strict: &[Value]) -> Table {
+    let row = |row: &Value| {
+        let counts = ["reads", "hits", "misses", "races"].map(|key| whole(row, key));
+        let name = row["pressure"].as_str().unwrap_or_default().into();
+        std::iter::once(name)
+            .chain(counts)
+            .chain([ranged(row).into()])
+            .collect()
+    };
+    let columns = ["reads", "hits", "misses", "races", "% of yes"];
+    Table::new(
+        "strict, seeky 4K",
+        columns,
+        strict.iter().map(row).collect(),
+    )
+}
+
+/// The delay of a row, for people.
+fn delay(row: &Value) -> String {
+    of_row::<Delay>(&row["delay_us"]).map_or(String::new(), |delay| delay.to_string())
 }
 
 /// Counts, shares and costs against the delay.
-fn delays(pressure: &str, rows: &[&Row<AllKinds>]) -> Table {
-    let row = |row: &&Row<AllKinds>| {
-        let f = &row.figures;
+fn delays(pressure: &str, rows: &[&Value]) -> Table {
+    let row = |row: &&Value| {
+        let costs = &row["cost_ns"];
         vec![
-            row.kind.delay_us.to_string().into(),
-            f.asked.to_string().into(),
-            f.yes.to_string().into(),
-            f.races.to_string().into(),
-            f.share.as_ref().map_or("-".into(), ranged).into(),
-            f.early.map_or("-".into(), |n| n.to_string()).into(),
-            f.waited_us.map_or("-".into(), figures).into(),
-            pair(f.cost_ns.ask_yes, f.cost_ns.ask_no).into(),
-            pair(f.cost_ns.read_all, f.cost_ns.read_short).into(),
+            delay(row).into(),
+            whole(row, "asked"),
+            whole(row, "yes"),
+            whole(row, "races"),
+            ranged(row).into(),
+            whole(row, "early"),
+            at(row, "waited_us").map_or("-".into(), figures).into(),
+            pair(costs, "ask_yes", "ask_no").into(),
+            pair(costs, "read_all", "read_short").into(),
         ]
     };
     let columns = [
@@ -485,54 +346,53 @@ fn delays(pressure: &str, rows: &[&Row<AllKinds>]) -> Table {
         "read y/n ns",
     ];
     let title = format!("{pressure}, delay");
-    table(&title, &columns, rows.iter().map(row).collect())
+    Table::new(title, columns, rows.iter().map(row).collect())
 }
 
 /// The share of answers that were yes whose page was gone, by kind of question and delay.
-fn kinds(pressure: &str, cells: &[&Row<Cell>]) -> Table {
-    let alike = |a: &&Row<Cell>, b: &&Row<Cell>| {
-        a.kind.place == b.kind.place && a.kind.touch == b.kind.touch
-    };
-    let mut columns = Vec::new();
-    let mut rows = Vec::new();
-    for kind in cells.chunk_by(alike) {
-        let delays = kind.iter().map(|row| row.kind.delay_us.to_string());
-        columns = delays.collect();
-        let shown = kind.iter().map(|row| {
-            let share = match row.figures.gone.or(row.figures.share) {
-                None => "-".into(),
-                Some(s) if s.share == 0.0 => format!("<{}", percent(s.high95)),
-                Some(s) => percent(s.share),
+fn kinds(pressure: &str, cells: &[&Value]) -> Table {
+    let groups = || cells.chunk_by(|a, b| alike(a, b, &["pattern", "block", "touch"]));
+    let row = |kind: &[&Value]| {
+        let name = of_row::<Cell>(kind[0]).map_or(String::new(), |cell| cell.to_string());
+        let shares = kind.iter().map(|row| {
+            let of = if row["gone"].is_null() {
+                row
+            } else {
+                &row["gone"]
             };
-            Entry::from(share)
+            let text = match (at(of, "share"), at(of, "high95")) {
+                (Some(0.0), Some(high)) => format!("<{}", percent(high)),
+                (Some(share), _) => percent(share),
+                _ => "-".into(),
+            };
+            Entry::from(text)
         });
-        let name = Entry::from(kind[0].kind.to_string());
-        rows.push(std::iter::once(name).chain(shown).collect());
-    }
-    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-    table(&format!("{pressure}, % of yes gone"), &columns, rows)
+        std::iter::once(name.into()).chain(shares).collect()
+    };
+    let columns = groups()
+        .next_back()
+        .unwrap_or_default()
+        .iter()
+        .map(|row| delay(row));
+    let title = format!("{pressure}, % of yes gone");
+    Table::new(title, columns, groups().map(row).collect())
 }
 
 /// The answer in words: a sentence for shortage of memory, and one for each other pressure.
-fn answer(rows: &[Row<AllKinds>]) -> Option<String> {
-    let short = |p: Pressure| matches!(p, Pressure::Light | Pressure::Heavy);
-    let groups: [(&str, &dyn Fn(Pressure) -> bool); 3] = [
-        ("when memory was short", &short),
-        ("without pressure", &|p| p == Pressure::None),
-        ("while the file was being evicted", &|p| {
-            p == Pressure::Evict
-        }),
-    ];
+fn answer(rows: &[Value]) -> Option<String> {
     let mut sentences = Vec::new();
-    for (when, belongs) in groups {
-        let rows: Vec<_> = rows.iter().filter(|row| belongs(row.pressure)).collect();
-        let sum =
-            |figure: fn(&Figures) -> u64| rows.iter().map(|r| figure(&r.figures)).sum::<u64>();
-        let (races, yes, early) = (
-            sum(|f| f.races),
-            sum(|f| f.yes),
-            sum(|f| f.early.unwrap_or(0)),
-        );
+    for (when, pressures) in [
+        (
+            "when memory was short",
+            &[Pressure::Light, Pressure::Heavy][..],
+        ),
+        ("without pressure", &[Pressure::None]),
+        ("while the file was being evicted", &[Pressure::Evict]),
+    ] {
+        let belongs = |row: &&Value| pressures.iter().any(|p| row["pressure"] == p.word());
+        let rows: Vec<&Value> = rows.iter().filter(belongs).collect();
+        let sum = |key: &str| rows.iter().filter_map(|row| row[key].as_u64()).sum::<u64>();
+        let (races, yes, early) = (sum("races"), sum("yes"), sum("early"));
         if yes == 0 {
             continue;
         }
@@ -549,18 +409,15 @@ fn answer(rows: &[Row<AllKinds>]) -> Option<String> {
                 " ({gone} times the page was gone, {early} times the kernel was still reading it)"
             );
         }
-        let most = rows
-            .iter()
-            .filter_map(|row| Some((row, row.figures.share?)))
-            .filter(|(_, share)| share.share > 0.0)
-            .max_by(|a, b| a.1.share.total_cmp(&b.1.share));
-        if let Some((row, share)) = most {
+        let shares = rows.iter().filter_map(|row| Some((row, at(row, "share")?)));
+        let most = shares.max_by(|a, b| a.1.total_cmp(&b.1));
+        if let Some((row, _)) = most.filter(|(_, share)| *share > 0.0) {
             let _ = write!(
                 sentence,
                 "; most under `{}` with {} in between: {} % of the yeses",
-                row.pressure.word(),
-                row.kind.delay_us,
-                ranged(&share)
+                row["pressure"].as_str().unwrap_or_default(),
+                delay(row),
+                ranged(row)
             );
         }
         sentences.push(sentence + ".");
@@ -568,13 +425,13 @@ fn answer(rows: &[Row<AllKinds>]) -> Option<String> {
     (!sentences.is_empty()).then(|| sentences.join(" "))
 }
 
-fn ranged(share: &Share) -> String {
-    format!(
-        "{} ({}-{})",
-        percent(share.share),
-        percent(share.low95),
-        percent(share.high95)
-    )
+/// The share of a row, with its range.
+fn ranged(row: &Value) -> String {
+    let [share, low, high] = ["share", "low95", "high95"].map(|key| at(row, key).map(percent));
+    match (share, low, high) {
+        (Some(share), Some(low), Some(high)) => format!("{share} ({low}-{high})"),
+        _ => "-".into(),
+    }
 }
 
 /// A share from 0 to 1 as a percentage, with two significant digits.
@@ -594,8 +451,8 @@ fn figures(x: f64) -> String {
 }
 
 /// Two whole numbers.
-fn pair(a: Option<f64>, b: Option<f64>) -> String {
-    let one = |x: Option<f64>| x.map_or("-".into(), |x| format!("{x:.0}"));
+fn pair(row: &Value, a: &str, b: &str) -> String {
+    let one = |key: &str| at(row, key).map_or("-".into(), |x| format!("{x:.0}"));
     format!("{}/{}", one(a), one(b))
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use nowait::residency::Probe;
 
-use super::cell::{Cell, Tally};
+use super::cell::{Cell, Costs, Tally};
 use super::ground::{Ground, Refill, read_now, resident};
 use super::times::Times;
 use nowait_cli::problem::Problem;
@@ -177,10 +177,12 @@ impl Counter {
     fn tally(self) -> Tally {
         Tally {
             waited_us: self.waited.at(0.5).map(|ns| ns / 1e3),
-            ask_yes_ns: self.ask_yes.at(0.5),
-            ask_no_ns: self.ask_no.at(0.5),
-            read_all_ns: self.read_all.at(0.5),
-            read_short_ns: self.read_short.at(0.5),
+            cost_ns: Costs {
+                ask_yes: self.ask_yes.at(0.5),
+                ask_no: self.ask_no.at(0.5),
+                read_all: self.read_all.at(0.5),
+                read_short: self.read_short.at(0.5),
+            },
             ..self.tally
         }
     }
