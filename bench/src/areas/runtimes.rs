@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::bench::{Bench, Group};
 use crate::harness::contender::{Fit, Word};
@@ -173,7 +173,12 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
             Ok(None)
         })
     })?;
-    let settings = json!({
+    let run = bench.run(machine, settings(args));
+    bench.finish(report::complete(run, cells))
+}
+
+fn settings(args: &Args) -> Value {
+    json!({
         "about": format!(
             "{} of file, {} s a turn, rounds: {}, {WORKERS} worker threads",
             args.size, args.seconds, args.rounds.count()
@@ -187,9 +192,7 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         "legend": "Medians over rounds; us: microseconds; CPU: processor time of one operation; tick: how \
                    late the event loop came to a timer; the last column: operations per second of nowait \
                    divided by those of the peer.",
-    });
-    let run = bench.run(machine, settings);
-    bench.finish(report::complete(run, cells))
+    })
 }
 
 /// The cells whose names begin with one of --cells, in the order of all cells.

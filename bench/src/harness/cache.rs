@@ -62,7 +62,7 @@ impl Cache {
             }
             Cache::Warm => "warm: the files are read through before each turn",
             Cache::Mixed { .. } => {
-                "mixed: before each turn all is evicted, 512M of memory are used and freed, and f1's \
+                "mixed: before each turn all is evicted, at most 512M of memory are used and freed, and f1's \
                  popular blocks and some of f2's are read"
             }
             Cache::Part(_) => {
@@ -138,7 +138,7 @@ impl Cache {
                     drop_caches(WITHOUT)?;
                 }
                 evict(&open)?;
-                memory::touch(READ_AHEAD);
+                memory::touch(files.total().min(READ_AHEAD));
                 let warm = mix.warm(&files.blocks(block), seed);
                 for (file, blocks) in open.iter().zip(&warm) {
                     warm_blocks(file, blocks, block)?;

@@ -7,7 +7,7 @@ pub struct Part {
     pub title: &'static str,
     /// The question that it answers, for people.
     pub about: &'static str,
-    /// Its share of the time of the report.
+    /// Its share of the time of the report. With less than a second it does the least that makes a page.
     share: f64,
     /// The arguments of `nowait-bench` for a number of seconds.
     args: fn(f64) -> String,
@@ -24,7 +24,10 @@ pub const PARTS: [Part; 19] = [
         args: |seconds| {
             // Seven contenders; half of the time goes into the cache's state.
             let turn = fraction(seconds / 2.0 / 7.0 / 3.0, 0.1, 10.0);
-            let size = by_time(seconds, &[(60.0, "6G"), (10.0, "1536M"), (0.0, "192M")]);
+            let size = by_time(
+                seconds,
+                &[(60.0, "6G"), (10.0, "1536M"), (1.0, "192M"), (0.0, "48M")],
+            );
             format!("mix --size {size} --seconds {turn} --rounds 3")
         },
     },
@@ -42,7 +45,7 @@ pub const PARTS: [Part; 19] = [
             );
             let turns = rows.split(',').count() as f64 * 2.0 * 3.0;
             let turn = fraction(seconds / turns / 1.3, 0.2, 10.0);
-            let size = by_time(seconds, &[(60.0, "2G"), (0.0, "256M")]);
+            let size = by_time(seconds, &[(60.0, "2G"), (1.0, "256M"), (0.0, "64M")]);
             format!("aio --rows {rows} --size {size} --seconds {turn} --rounds 3")
         },
     },
@@ -100,10 +103,9 @@ pub const PARTS: [Part; 19] = [
         about: "The share of pages that were reported to be cached and were gone when the read came.",
         share: 0.06,
         args: |seconds| {
-            format!(
-                "race --seconds {} --rounds 3",
-                fraction(seconds / 250.0, 0.02, 0.2)
-            )
+            let turn = fraction(seconds / 250.0, 0.02, 0.2);
+            let delays = by_time(seconds, &[(1.0, ""), (0.0, "--delays 0,1ms")]);
+            format!("race --seconds {turn} --rounds 3 {delays}")
         },
     },
     Part {
@@ -119,7 +121,9 @@ pub const PARTS: [Part; 19] = [
             // Ten cells of about nine contenders; four cells in the first table.
             let turns = if seconds >= 20.0 { 90.0 } else { 36.0 } * 3.0;
             let turn = fraction(seconds / turns / 1.4, 0.05, 2.0);
-            format!("iops --tables {tables} --seconds {turn} --rounds 3")
+            let few = "--depths 1,8 --contenders local,libaio,fio-io_uring";
+            let few = by_time(seconds, &[(1.0, ""), (0.0, few)]);
+            format!("iops --tables {tables} --seconds {turn} --rounds 3 {few}")
         },
     },
     Part {
@@ -223,7 +227,9 @@ pub const PARTS: [Part; 19] = [
         args: |seconds| {
             // Six contenders, two sizes of copies and two of borrowed bytes, one and two threads.
             let turn = fraction(seconds / (6.0 * 8.0 * 6.0) / 1.3, 0.05, 0.5);
-            format!("mapped --seconds {turn} --rounds 6")
+            let few = "--rounds 3 --threads 1 --copy 4K --borrow 8 --size 4M";
+            let few = by_time(seconds, &[(1.0, "--rounds 6"), (0.0, few)]);
+            format!("mapped --seconds {turn} {few}")
         },
     },
     Part {
@@ -234,7 +240,8 @@ pub const PARTS: [Part; 19] = [
         args: |seconds| {
             let (size, cells) = match seconds {
                 60.0.. => ("1G", "cached,cold,mixed,write"),
-                _ => ("64M", "cached,cold"),
+                1.0.. => ("64M", "cached,cold"),
+                _ => ("64M", "cached-4K-32,cold-4K-32"),
             };
             let turn = fraction(seconds / 700.0, 0.02, 0.2);
             format!(
@@ -252,7 +259,7 @@ pub const PARTS: [Part; 19] = [
         args: |seconds| {
             // Eight contenders with and without cold connections; a third of the time goes into the cache's state.
             let turn = fraction(seconds / 16.0 / 3.0 / 1.5, 0.1, 2.0);
-            let files = by_time(seconds, &[(20.0, "8000"), (0.0, "1000")]);
+            let files = by_time(seconds, &[(20.0, "8000"), (1.0, "1000"), (0.0, "200")]);
             format!("server --cold-files {files} --seconds {turn} --rounds 3")
         },
     },
