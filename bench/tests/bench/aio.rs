@@ -1,16 +1,8 @@
 //! `nowait-bench aio`.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
-use crate::common::{directory, drop_in, is_missing, nowait_bench, run};
-
-fn aio(dir: &Path, args: &[&str]) -> Command {
-    let mut command = nowait_bench(["aio"]);
-    command.args(args).current_dir(dir);
-    command
-}
+use crate::common::{assert_says, assert_shape, bench, directory, is_missing, run};
 
 #[test]
 fn runs_its_jobs_with_and_without_the_drop_in() {
@@ -18,78 +10,30 @@ fn runs_its_jobs_with_and_without_the_drop_in() {
         return;
     }
     let dir = directory();
-    let library = drop_in();
-    let library = library.to_str().unwrap();
-    let rows = "random-warm-1,random-cold-32,mixed,mixed-paced,sequential,seed-cold,seed-warm";
-    let mut command = aio(dir.path(), &["--size", "32M", "--seconds", "0.2"]);
-    command.args(["--rounds", "3", "--rows", rows, "--library", library]);
-    command.arg("--json");
     let stats = dir.path().join("stats");
-    command.env("NOWAIT_AIO_STATS", &stats);
-    let said = run(&mut command);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let report = said.json();
-    assert_eq!(report["area"], "aio");
-    let cells = report["cells"].as_array().unwrap();
-    let names: Vec<&str> = cells
-        .iter()
-        .map(|cell| cell["name"].as_str().unwrap())
-        .collect();
-    let want = [
-        "random-warm-1",
+    let args = "aio --size 32M --seconds 0.05 --rounds 3 --json --rows random-warm-1,mixed-paced,seed-cold";
+    let said = run(bench(dir.path(), args).env("NOWAIT_AIO_STATS", &stats)).done();
+    let cells = "random-warm-1: glibc nowait
+                 mixed-paced cold: glibc nowait
+                 mixed-paced hot: glibc nowait
+                 seed-cold f1: glibc nowait
+                 seed-cold f2: glibc nowait
+                 seed-cold f3: glibc nowait";
+    assert_shape(&said.json(), "aio", 3, cells);
+    assert!(said.json()["cells"][3]["ratios"]["nowait/glibc"]["lat_us/p99"]["median"].is_f64());
+    // The drop-in was preloaded for its contender alone: it writes one line for each run.
+    assert_eq!(fs::read_to_string(stats).unwrap().lines().count(), 3 * 3);
+
+    let args =
+        "aio --size 32M --seconds 0.05 --rounds 1 --rows random-cold-32,mixed,sequential,seed-warm";
+    let said = run(&mut bench(dir.path(), args)).done();
+    let words = [
         "random-cold-32",
         "mixed cold",
-        "mixed hot",
-        "mixed-paced cold",
-        "mixed-paced hot",
         "sequential",
-        "seed-cold f1",
-        "seed-cold f2",
-        "seed-cold f3",
-        "seed-warm f1",
-        "seed-warm f2",
-        "seed-warm f3",
-    ];
-    assert_eq!(names, want);
-    for cell in cells {
-        for (contender, name) in cell["contenders"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .zip(["glibc", "nowait"])
-        {
-            assert_eq!(contender["name"], name);
-            assert_eq!(contender["rounds"].as_array().unwrap().len(), 3);
-            assert!(contender["median"]["ops_per_s"].as_f64() > Some(0.0));
-        }
-        let ratio = &cell["ratios"]["nowait/glibc"]["lat_us/p99"];
-        assert!(ratio["median"].is_f64(), "{cell}");
-    }
-    // The drop-in was preloaded for its contender alone: it writes one line for each run.
-    let lines = fs::read_to_string(stats).unwrap();
-    assert_eq!(lines.lines().count(), 7 * 3, "{lines}");
-
-    let mut command = aio(dir.path(), &["--size", "32M", "--seconds", "0.1"]);
-    command.args(["--rounds", "1", "--rows", "seed-warm", "--library", library]);
-    let said = run(&mut command).out;
-    for words in [
-        "seed-warm f1",
         "seed-warm f1, KB/s",
         "bw min",
         "seed-warm f1, % in",
-    ] {
-        assert!(said.contains(words), "{words}: {said}");
-    }
-}
-
-#[test]
-fn says_where_to_find_the_drop_in() {
-    let dir = directory();
-    let said = run(&mut aio(dir.path(), &["--library", "nowhere.so"]));
-    assert_eq!(said.code, Some(1));
-    let said = said.err;
-    assert!(
-        said.contains("nowhere.so") && said.contains("--library") || said.contains("fio"),
-        "{said}"
-    );
+    ];
+    assert_says(&said, &words);
 }

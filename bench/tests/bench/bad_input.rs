@@ -11,8 +11,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use slowdisk::{Filesystem, TestMount, require};
 
 use crate::common::{
-    Said, assert_nothing_is_left, devices_below, directory, drop_in, mounts, names, nowait_bench,
-    run, unprivileged, until,
+    Said, assert_nothing_is_left, bench, devices_below, directory, drop_in, mounts, names, run,
+    unprivileged, until,
 };
 
 /// One area, with options for short turns on files of SIZE.
@@ -56,14 +56,10 @@ const fn own(words: &'static str) -> Area {
 impl Area {
     /// The command in a directory that also has its temporary files.
     fn command(&self, here: &Path, size: &str) -> Command {
-        let mut command = nowait_bench(self.words.split(' '));
+        let mut command = bench(here, self.words);
         if self.makes_files {
             command.args(["--size", size]);
         }
-        if self.words.starts_with("aio") {
-            command.arg("--library").arg(drop_in());
-        }
-        command.current_dir(here).env("TMPDIR", here);
         command
     }
 
@@ -203,63 +199,198 @@ fn a_user_without_root() {
         }
         let said = run(command.current_dir(here.path()));
         assert_eq!(said.code, Some(0), "{}: {said:?}", area.words);
+        // The devices in memory of root are missing.
+        assert_eq!(
+            said.out.contains("no root"),
+            area.name() == "ring",
+            "{said:?}"
+        );
     });
 }
 
+/// All areas print their results by the same function.
 #[test]
 fn standard_output_that_is_closed_or_full() {
-    each_area(|area| {
-        let here = directory();
-        let mut command = area.command(here.path(), "16M");
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        drop(child.stdout.take());
-        let said = Said::of(&child.wait_with_output().unwrap());
-        said.done();
-        let full = File::options().write(true).open("/dev/full").unwrap();
-        let mut command = area.command(here.path(), "16M");
-        let command = command.arg("--json").stdout(full).stderr(Stdio::piped());
-        let said = Said::of(&command.spawn().unwrap().wait_with_output().unwrap());
-        failed(
-            &said,
-            area,
-            1,
-            &["cannot print the results", "another file"],
-        );
-    });
+    let (area, here) = (&AREAS[2], directory());
+    let mut command = area.command(here.path(), "16M");
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    Said::of(&child.wait_with_output().unwrap()).done();
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut command = area.command(here.path(), "16M");
+    let command = command.arg("--json").stdout(full).stderr(Stdio::piped());
+    let said = Said::of(&command.spawn().unwrap().wait_with_output().unwrap());
+    failed(
+        &said,
+        area,
+        1,
+        &["cannot print the results", "another file"],
+    );
 }
 
+/// The exit code, the command, and parts of the message, which semicolons separate.
+const REFUSED: &str = "
+2 | | randread; cached; syscalls
+2 | ahead --files 0 | number of files
+2 | ahead --trees none | small
+2 | ahead --programs none | restic
+2 | ahead --contenders zzz | zzz; direct, run; preload
+2 | ahead --bytes x | size
+2 | ahead --fs xfs | --slow-disk
+2 | ahead --rounds 0 | 1000
+1 | ahead --warm --contenders data | libnowait_ahead.so
+1 | ahead --warm --contenders preload | --preload
+1 | ahead --warm --nowait /nowhere | /nowhere
+1 | ahead --warm --libraries / --contenders run | --libraries
+2 | aio --contenders zzz | zzz; glibc, nowait, io_uring
+1 | aio --library nowhere.so | nowhere.so; --library
+2 | randread --contenders preadv,zzz | zzz; possible values; preadv, threads, uring; nowait-strict; fio-io_uring
+2 | randread --size 4Q | 4Q; K, M, G or T
+2 | randread --size 2K | --size 2K; raise
+2 | randread --ops 5 --seconds 1 | --seconds
+2 | randread --size 1M --ops 257 | 256 blocks; --size
+1 | randread --file tiny | tiny; 100 bytes; --block
+1 | randread --file . | not a regular file
+1 | randread --size 4000T | no space; --size
+1 | randread --file not/there | not
+2 | cached --contenders zzz | zzz; preadv2, nowait; nowait-future; local-1
+2 | cached --drop-caches | --drop-caches
+1 | cached --file /dev/null | not a regular file
+2 | mapped --borrow 12 | --borrow 12; multiple of 8
+2 | mix --weights 0,0,0 | --weights; all 0; more than 0
+2 | mix --weights 1,2 | --weights; three; 73,18,9
+2 | mix --weights 1,-2,3 | --weights
+2 | mix --f1-hits 101 | --f1-hits; 0 to 100
+2 | mix --theta much | --theta; 0 to 10
+2 | mix --contenders zzz | zzz; pool, pool+nowait; eager-threads
+2 | mix --size 96K | --size 96K; raise
+2 | mix --size 24M --block 8M | one block of 8M; raise --size
+1 | mix --file not/there | not
+1 | mix --svg tiny/charts | --svg; directory
+1 | mix --file small --block 32K | smaller --block
+2 | hitrate --rates 0,101 | 101; 0..=100
+2 | hitrate --order up | random; linear
+2 | hitrate --backend fast | uring or threads
+2 | hitrate --contenders zzz | zzz; always, never, ask
+2 | hitrate --drop-caches | --drop-caches
+2 | hitrate --ops 5 --seconds 1 | --seconds
+2 | hitrate --size 1M --ops 257 | blocks; --size
+1 | hitrate --svg tiny | --svg tiny; name a directory
+2 | syscalls --rounds 0 | 1..=1000
+1 | syscalls not/there | not/there; that exists
+2 | race --delays 5 | `5`; us, ms or s
+2 | race --delays 1h | 1h
+2 | race --delays 0,100ms | --seconds; --delays
+2 | race --pressures none,much | much; heavy; evict
+2 | race --file mine | 1M of file; --size; none,evict
+2 | race --size 4M | least; --size
+2 | race --rounds 0 | --rounds
+1 | race --file /dev/null | not a regular file
+1 | race --file mine --pressures none --svg mine | --svg; directory
+2 | dir --files 0 | number of files
+2 | dir --files 10q | number of files
+2 | dir --windows v0d1 | v16384d10000
+2 | dir --slow-disk 5 | ms
+2 | dir --slow-disk 1ms --fs tmpfs | ext4
+2 | dir --queue 4 | --slow-disk
+2 | dir --fs xfs | --slow-disk
+2 | dir --rounds 0 | 1000
+2 | dir --contenders zzz | zzz; getdents+stat, xgetdents
+2 | dir --warm --dir empty --files 10 | --files
+2 | dir --warm --dir empty --slow-disk 1ms | --slow-disk
+2 | dir --warm --dir empty | empty
+1 | dir --warm --files 5 --xattr --contenders find | leave it or --xattr out
+1 | dir --warm --dir /there/is/none | /there/is/none
+2 | iops --contenders zzz | zzz; local, local-fixed
+2 | iops --write --count 1 --file mine | there already
+2 | iops --device mine | no block device; --file
+2 | iops --file a --device /dev/loop0 | cannot be used with
+2 | runtimes --peers zzz | zzz; nowait
+1 | runtimes --cells lukewarm | no cell is called lukewarm; there are: cached-4K-1
+1 | runtimes --file tiny --size 4M | smaller than --size
+2 | ring --contenders zzz | zzz; nowait, io-uring
+2 | ring --size 256K | less than 100 blocks of 4K
+2 | ring --size 1M mine | cannot be used with
+1 | ring nowhere | cannot open nowhere
+2 | ring half | less than 100 blocks of 4K
+2 | ring --block 1000 mine | multiples of
+2 | ring --block 2G mine | too much memory
+1 | ring --core 1023 mine | cannot stay on core 1023
+2 | ring --core 1024 mine | 1024
+2 | ring --seconds 0 mine | seconds
+2 | server --hot-files 5 --cold-files 40 --dir files | has 5 bytes: name another --dir
+2 | server --dir files --slow-disk 1ms | cannot be used with
+2 | server --size 2G | at most 1G
+2 | server --contenders zzz | zzz; spawn-blocking
+2 | server --hot 0 | 1..=1000
+2 | object-store --contenders zzz | zzz; nowait, nowait-mapped, local
+2 | tools --scale 2 | from 0.001 to 1
+2 | tools --tables huge | fincore, tiny, warm, small
+2 | tools --contenders zzz | zzz; nowait, vmtouch, fincore, cat
+2 | tools --scale 0.002 --tables tiny --contenders cat | choose one of nowait, vmtouch, fincore
+1 | tools --scale 0.002 --tables tiny --nowait nowhere | nowhere: No such file
+1 | tools --scale 0.002 --tables tiny --nowait /bin/false --rounds 1 | /false failed (exit status: 1)
+1 | tools --scale 0.002 --tables tiny --dir nowhere | that you may write to
+2 | report | --out
+2 | report --out x --parts nothing | nothing
+2 | report --out x --minutes -1 | 0 to 1440
+1 | report --out /proc/x | name a directory
+";
+
 #[test]
-fn unknown_contenders() {
+fn what_makes_no_sense_is_refused_with_what_does() {
     let here = directory();
-    for (area, known) in [
-        ("aio", "glibc, nowait, io_uring"),
-        ("randread", "preadv, threads, uring"),
-        ("cached", "preadv2, nowait"),
-        ("mix", "pool, pool+nowait"),
-        ("hitrate", "always, never"),
-        ("ahead", "direct, run"),
-        ("dir", "getdents+stat, xgetdents"),
-        ("iops", "local, local-fixed"),
-        ("runtimes", "nowait"),
-        ("ring", "nowait, io-uring"),
-        ("object-store", "nowait, nowait-mapped, local"),
-        ("tools", "nowait, vmtouch"),
-    ] {
-        let option = if area == "runtimes" {
-            "--peers"
-        } else {
-            "--contenders"
+    fs::create_dir(here.path().join("empty")).unwrap();
+    fs::create_dir(here.path().join("files")).unwrap();
+    fs::write(here.path().join("files/cold-000000"), "short").unwrap();
+    let files = [("tiny", 100), ("half", 64 << 10), ("mine", 1 << 20)];
+    for (name, size) in files.into_iter().chain([
+        ("small-0", 20_000),
+        ("small-1", 20_000),
+        ("small-2", 20_000),
+    ]) {
+        fs::write(here.path().join(name), vec![7; size]).unwrap();
+    }
+    let before = names(here.path()).len();
+    for line in REFUSED.trim().lines() {
+        let [code, words, parts] = line.split('|').map(str::trim).collect::<Vec<_>>()[..] else {
+            panic!("{line}");
         };
-        let said = run(nowait_bench([area, option, "zzz"]).current_dir(here.path()));
-        assert_eq!(said.code, Some(2), "{area}: {said:?}");
-        assert!(
-            said.err.contains("zzz") && said.err.contains(known),
-            "{area}: {said:?}"
-        );
+        let said = run(&mut bench(here.path(), words));
+        assert_eq!(said.code, code.parse().ok(), "{line}: {said:?}");
+        for part in parts.split("; ") {
+            assert!(said.err.contains(part), "{part}: {line}: {said:?}");
+        }
+        assert_eq!(names(here.path()).len(), before, "{line}");
+    }
+    assert_eq!(mounts(here.path()), Vec::<String>::new());
+    assert!(fs::read(here.path().join("mine")).unwrap() == vec![7; 1 << 20]);
+}
+
+/// Only root can drop caches and make disks. Messages tell other users what they can do.
+#[test]
+fn without_rights_it_says_what_to_do() {
+    for (code, words, part) in [
+        (2, "ahead --files 5", "--warm"),
+        (2, "dir --files 5", "--warm"),
+        (1, "dir --slow-disk 1ms", "root"),
+        (2, "iops --memory loop", "sudo"),
+        (2, "tools --scale 0.002", "--tables fincore,tiny"),
+        (
+            1,
+            "report --out /x",
+            "name a directory that you may write to",
+        ),
+        (0, "dir --warm --rounds 1 --dir /usr", ""),
+    ] {
+        let (mut command, _copy) = unprivileged(words.split(' '));
+        let said = run(&mut command);
+        assert_eq!(said.code, Some(code), "{words}: {said:?}");
+        assert!(said.err.contains(part), "{words}: {said:?}");
     }
 }
 
@@ -307,12 +438,7 @@ fn a_file_that_changes() {
             for path in &paths {
                 fs::write(path, vec![7; 32 << 20]).unwrap();
             }
-            let mut command = nowait_bench(words.split(' ').chain(long.split(' ')));
-            if words.starts_with("aio") {
-                command.arg("--library").arg(drop_in());
-            }
-            let command = command.args(["--file", "data"]).current_dir(here.path());
-            let child = command
+            let child = bench(here.path(), &format!("{words} {long} --file data"))
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
                 .spawn()
@@ -325,11 +451,9 @@ fn a_file_that_changes() {
                 }
             }
             let said = Said::of(&child.wait_with_output().unwrap());
-            let area = own(words);
-            let area = Area { ..area };
             failed(
                 &said,
-                &area,
+                &own(words),
                 1,
                 &["another program has", "no other program changes"],
             );
@@ -342,11 +466,10 @@ fn a_file_that_changes() {
 #[test]
 fn ctrl_c_in_every_phase() {
     require!(slowdisk::available());
-    // The directory for temporary files is inside: mounts and devices are found by it.
     let long = [
         "aio --size 64M --seconds 5",
-        "randread --size 64M --ops 10000 --rounds 1000",
-        "cached --size 64M --seconds 5",
+        "randread --size 2G --ops 10000 --rounds 1000",
+        "cached --size 64M --seconds 0.2 --rounds 1000",
         "mix --size 64M --seconds 5",
         "hitrate --size 64M --ops 1000 --rounds 1000",
         "syscalls --rounds 1000",
@@ -354,13 +477,15 @@ fn ctrl_c_in_every_phase() {
         "ahead --slow-disk 1ms --files 500 --programs find --contenders direct --rounds 1000",
         "dir --warm --files 20k --rounds 1000",
         "dir --slow-disk 1ms --files 500 --rounds 1000",
-        "iops --size 64M --seconds 5",
+        "iops --size 64M --seconds 0.1 --rounds 1000",
         "runtimes --file made --size 64M --seconds 5",
-        "ring --size 64M --seconds 5",
+        "ring --size 64M --seconds 0.1 --rounds 1000",
         "tools --scale 0.01 --rounds 1000",
+        "server --cold-files 200 --contenders tokio-fs --rounds 1000",
+        "object-store --size 64M --works warm-4K-1 --rounds 1000",
     ];
-    for milliseconds in [5, 40, 150, 500, 1500] {
-        for words in long.chunks(5) {
+    for milliseconds in [5, 120, 1200] {
+        for words in long.chunks(6) {
             thread::scope(|scope| {
                 for words in words {
                     scope.spawn(move || interrupted(words, milliseconds));
@@ -373,15 +498,10 @@ fn ctrl_c_in_every_phase() {
 fn interrupted(words: &str, milliseconds: u64) {
     use std::os::unix::process::CommandExt;
 
+    // The directory for temporary files is inside: mounts and devices are found by it.
     let here = directory();
-    let mut command = nowait_bench(words.split(' '));
-    if words.starts_with("aio") {
-        command.arg("--library").arg(drop_in());
-    }
-    command
-        .current_dir(here.path())
-        .env("TMPDIR", here.path())
-        .process_group(0);
+    let mut command = bench(here.path(), words);
+    command.arg("--json").process_group(0);
     let child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -395,12 +515,17 @@ fn interrupted(words: &str, milliseconds: u64) {
     let said = Said::of(&child.wait_with_output().unwrap());
     let at = format!("{words} after {milliseconds} ms");
     assert_eq!(said.code, Some(130), "{at}: {said:?}");
-    match said.out.is_empty() {
-        true => assert_eq!(
+    if said.out.is_empty() {
+        assert_eq!(
             said.err, "nowait-bench: interrupted before anything was done\n",
             "{at}"
-        ),
-        false => assert_eq!(said.err, "", "{at}"),
+        );
+    } else {
+        assert_eq!(
+            (said.err.as_str(), &said.json()["interrupted"]),
+            ("", &true.into()),
+            "{at}"
+        );
     }
     assert_eq!(devices_below(here.path()), 0, "{at}");
     assert_eq!(mounts(here.path()), Vec::<String>::new(), "{at}");

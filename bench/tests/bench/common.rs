@@ -26,6 +26,88 @@ pub fn nowait_bench<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Comm
     command
 }
 
+/// The program with the words of a line, in a directory that also has its temporary files and mounts.
+pub fn bench(here: &Path, line: &str) -> Command {
+    let mut command = nowait_bench(line.split_whitespace());
+    if line.starts_with("aio") && !line.contains("--library") {
+        command.arg("--library").arg(drop_in());
+    }
+    command.current_dir(here).env("TMPDIR", here);
+    command
+}
+
+/// The JSON of a run that succeeds, without a message on standard error.
+pub fn report(here: &Path, line: &str) -> Value {
+    run(bench(here, line).arg("--json")).done().json()
+}
+
+/// Asserts that a report has the shape of all areas, and these cells with these contenders: a line for each, with the
+/// name of the cell, a colon, and the contenders. Each contender has this many rounds. Ratios need three.
+pub fn assert_shape(report: &Value, area: &str, rounds: usize, cells: &str) {
+    assert_eq!(
+        (&report["area"], &report["interrupted"]),
+        (&area.into(), &false.into())
+    );
+    assert_eq!(report["version"], env!("CARGO_PKG_VERSION"));
+    assert!(report["machine"]["kernel"].is_string() && report["machine"]["cores"].is_u64());
+    assert_eq!(report["settings"]["rounds"], rounds);
+    let cell = |cell: &Value| {
+        format!(
+            "{}: {}",
+            cell["name"].as_str().unwrap(),
+            contenders(cell).join(" ")
+        )
+    };
+    let all = report["cells"].as_array().unwrap();
+    let found: Vec<String> = all.iter().map(cell).collect();
+    let lines = cells.lines().map(str::trim).filter(|line| !line.is_empty());
+    assert_eq!(found, lines.collect::<Vec<_>>());
+    for cell in all {
+        for row in rows(cell) {
+            assert_eq!(row["rounds"].as_array().unwrap().len(), rounds, "{row}");
+            let figures = ["ops_per_s", "files_per_s"].map(|figure| row["median"][figure].as_f64());
+            assert!(
+                figures.into_iter().flatten().all(|figure| figure > 0.0),
+                "{row}"
+            );
+            let peers = rows(cell).iter().filter(|peer| peer["name"] != row["name"]);
+            for peer in peers.filter(|_| row["ours"] == true && rounds >= 3) {
+                let pair = format!(
+                    "{}/{}",
+                    row["name"].as_str().unwrap(),
+                    peer["name"].as_str().unwrap()
+                );
+                let ratio = &cell["ratios"][&pair];
+                assert_eq!(ratio["rounds"], rounds, "{pair}: {cell}");
+                let figures = ratio
+                    .as_object()
+                    .unwrap()
+                    .values()
+                    .filter(|figure| figure.is_object());
+                for figure in figures {
+                    let [low, median, high] =
+                        ["low95", "median", "high95"].map(|key| figure[key].as_f64().unwrap());
+                    assert!(low <= median && median <= high, "{ratio}");
+                }
+            }
+        }
+    }
+    assert!(!report["tables"].as_array().unwrap().is_empty());
+}
+
+/// Asserts that the text of a run has these words. Its lines may break between words.
+pub fn assert_says(said: &Said, words: &[&str]) {
+    let text: Vec<&str> = said.out.split_whitespace().collect();
+    let text = text.join(" ");
+    for word in words {
+        assert!(text.contains(word), "{word}: {said:?}");
+    }
+    assert!(
+        said.out.lines().all(|line| line.chars().count() <= 110),
+        "{said:?}"
+    );
+}
+
 /// The exit code and the output of a run.
 pub struct Said {
     pub code: Option<i32>,
@@ -60,10 +142,6 @@ impl Said {
     pub fn in_part(self) -> Said {
         assert_eq!(self.code, Some(1), "{self:?}");
         self
-    }
-
-    pub fn text(&self) -> &str {
-        &self.out
     }
 
     pub fn json(&self) -> Value {
@@ -139,6 +217,18 @@ pub fn devices() -> Vec<String> {
     all
 }
 
+/// Returns true if a condition for a test holds. With NOWAIT_TEST_ALL=1 it must.
+pub fn has(what: &str, holds: bool) -> bool {
+    assert!(
+        holds || std::env::var_os("NOWAIT_TEST_ALL").is_none(),
+        "NOWAIT_TEST_ALL: needs {what}"
+    );
+    if !holds {
+        eprintln!("skipped: needs {what}");
+    }
+    holds
+}
+
 /// The number of loop devices whose files are below this directory.
 pub fn devices_below(dir: &Path) -> usize {
     let below = dir.to_str().unwrap();
@@ -165,18 +255,12 @@ pub fn drop_in() -> PathBuf {
     test.with_file_name("libnowait_aio.so")
 }
 
-/// Returns true, and says so, if one of these programs is missing. With NOWAIT_TEST_ALL=1 that is a
-/// failure.
+/// Returns true, and says so, if one of these programs is missing.
 pub fn is_missing(programs: &[&str]) -> bool {
     let starts = |program: &&&str| Command::new(program).arg("--version").output().is_err();
     let missing: Vec<_> = programs.iter().filter(starts).collect();
-    if missing.is_empty() {
-        return false;
-    }
-    assert!(
-        std::env::var_os("NOWAIT_TEST_ALL").is_none(),
-        "NOWAIT_TEST_ALL: needs {missing:?}"
-    );
-    eprintln!("skipped: needs {missing:?} (scripts/install-deps.sh)");
-    true
+    !has(
+        &format!("{missing:?} (scripts/install-deps.sh)"),
+        missing.is_empty(),
+    )
 }
