@@ -25,7 +25,6 @@ use crate::harness::contender::{Fit, Word};
 use crate::harness::machine::Machine;
 use crate::harness::settings::Timed;
 use crate::harness::slow::Slow;
-use crate::harness::table::Table;
 use contender::Name;
 use ground::Ground;
 use turn::Turn;
@@ -103,7 +102,7 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         Group::new(work.word(), parameters, work, names.clone())
     };
     let groups: Vec<_> = works.into_iter().map(group).collect();
-    let mut cells = bench.play(&groups, |group, name: &Name, number| {
+    let cells = bench.play(&groups, |group, name: &Name, number| {
         ground.make_ready(group.work)?;
         if bench.stop.asked() {
             return Ok(None);
@@ -119,10 +118,6 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         let round = turn.take(*name)?;
         Ok((round.ops > 0).then_some(round))
     })?;
-    let base = Name::Local.word();
-    cells
-        .iter_mut()
-        .for_each(|cell| cell.compare(&["ops_per_s", "cpu_us_per_op"], &[&base]));
     let disk = args.slow.as_ref().map(|slow| format!("; {slow}"));
     let settings = json!({
         "about": format!(
@@ -142,10 +137,10 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         "legend": "Medians over rounds; local: LocalFileSystem; CPU: processor time of the process for one operation.",
     });
     let mut run = bench.run(machine, settings);
-    run.tables = vec![
-        Table::of_figure("operations/s", "ops_per_s", 1.0, &cells),
-        Table::of_figure("CPU us/op", "cpu_us_per_op", 1.0, &cells),
+    let tables = [
+        ("operations/s", "ops_per_s", 1.0),
+        ("CPU us/op", "cpu_us_per_op", 1.0),
     ];
-    run.cells = cells;
+    run.add_by_figure(cells, &Name::Local.word(), &tables);
     bench.finish(run)
 }

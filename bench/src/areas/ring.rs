@@ -25,7 +25,6 @@ use crate::harness::files::open_direct;
 use crate::harness::machine::Machine;
 use crate::harness::round::Round;
 use crate::harness::settings::{Timed, check_blocks};
-use crate::harness::table::Table;
 use crate::harness::usage::Usage;
 use contender::Name;
 use ground::Ground;
@@ -124,7 +123,7 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         });
         Group::new(name, parameters, registered, names.clone())
     });
-    let mut cells = bench.play(&groups, |group, name: &Name, number| {
+    let cells = bench.play(&groups, |group, name: &Name, number| {
         task.seed = args.timed.rounds.seed_of(number);
         task.registered = group.work;
         let before = Usage::of_self();
@@ -133,10 +132,6 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         let round = Round::new(done.reads, args.block.0, done.seconds, used);
         Ok((done.reads > 0).then_some(round))
     })?;
-    let base = Name::IoUring.word();
-    cells
-        .iter_mut()
-        .for_each(|cell| cell.compare(&["ops_per_s", "cpu_us_per_op"], &[&base]));
     let settings = json!({
         "about": format!(
             "reads of {}, depth {}, batches of {batch}, core {core}, {} s a turn, rounds: {}",
@@ -150,10 +145,10 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         "legend": "Medians over rounds; fixed: with registered files and memory; CPU: processor time of the process.",
     });
     let mut run = bench.run(machine, settings);
-    run.tables = vec![
-        Table::of_figure("kops/s", "ops_per_s", 1e-3, &cells),
-        Table::of_figure("CPU us/op", "cpu_us_per_op", 1.0, &cells),
+    let tables = [
+        ("kops/s", "ops_per_s", 1e-3),
+        ("CPU us/op", "cpu_us_per_op", 1.0),
     ];
-    run.cells = cells;
+    run.add_by_figure(cells, &Name::IoUring.word(), &tables);
     bench.finish(run)
 }

@@ -153,6 +153,24 @@ impl Run {
         self.cells.push(cell);
     }
 
+    /// Adds cells with their ratios, and a table of each figure: its title, the figure, and a scale.
+    pub fn add_by_figure(
+        &mut self,
+        mut cells: Vec<Cell>,
+        base: &str,
+        tables: &[(&str, &str, f64)],
+    ) {
+        let figures: Vec<&str> = tables.iter().map(|(_, figure, _)| *figure).collect();
+        cells
+            .iter_mut()
+            .for_each(|cell| cell.compare(&figures, &[base]));
+        let tables = tables.iter();
+        let tables =
+            tables.map(|(title, figure, scale)| Table::of_figure(title, figure, *scale, &cells));
+        self.tables.extend(tables.collect::<Vec<_>>());
+        self.cells = cells;
+    }
+
     /// Returns true if nothing was measured.
     pub fn is_empty(&self) -> bool {
         let mut all = self.cells.iter().flat_map(|cell| &cell.contenders);
