@@ -194,11 +194,7 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let (mix, block) = (args.mix()?, args.block.0);
     let mut plan = Plan {
         shares: vec![1, 8, 3],
-        cache: Cache::Mixed {
-            mix,
-            block,
-            drop_all: args.common.drop_caches,
-        },
+        cache: Cache::Mixed { mix, block },
         order: Order::Mix(mix),
         views: &[View::TOTAL, View::F1, View::F2, View::F3],
         ..Plan::new("mix", &args.common, stop)?

@@ -218,8 +218,7 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// All rounds; each begins with the next pressure and the next turns.
     fn play(&mut self, files: &Files, stop: &Stop) -> Result<(), Problem> {
-        self.notes
-            .extend(Cache::Cold { drop_all: false }.begin(files)?);
+        self.notes.extend(Cache::Cold.begin(files)?);
         let rounds = self.args.timed.rounds.count() as usize;
         let pressures = self.pressed.len();
         let mut progress = Progress::of_turns((rounds * pressures * self.turns.len()) as u64);

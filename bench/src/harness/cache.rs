@@ -21,26 +21,15 @@ use nowait_cli::problem::Problem;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cache {
     /// Nothing.
-    Cold {
-        /// Nor of anything else.
-        drop_all: bool,
-    },
+    Cold,
     /// Everything.
     Warm,
     /// The popular blocks of f1, some of f2, and nothing else.
-    Mixed {
-        mix: Mix,
-        block: u64,
-        /// Nor of anything else.
-        drop_all: bool,
-    },
+    Mixed { mix: Mix, block: u64 },
     /// Of the blocks that a turn will read so many percent, drawn anew for each round, and nothing
     /// else.
     Part(u32),
 }
-
-/// The remedy for a user without root.
-const WITHOUT: &str = "leave out --drop-caches";
 
 /// How many blocks are looked at to see whether it worked.
 const SAMPLES: usize = 16;
@@ -52,13 +41,9 @@ impl Cache {
     /// How it is done, for the report.
     pub fn how(self) -> &'static str {
         match self {
-            Cache::Cold { drop_all: false } => {
+            Cache::Cold => {
                 "cold: fdatasync(2) once; before each turn POSIX_FADV_DONTNEED on the files, and as much \
                  memory as they need is used and freed"
-            }
-            Cache::Cold { drop_all: true } => {
-                "cold: fdatasync(2) once; before each turn POSIX_FADV_DONTNEED on the files, 3 into \
-                 /proc/sys/vm/drop_caches, and as much memory as they need is used and freed"
             }
             Cache::Warm => "warm: the files are read through before each turn",
             Cache::Mixed { .. } => {
@@ -75,7 +60,7 @@ impl Cache {
     /// Once, before the first turn. Says what can't be.
     pub fn begin(self, files: &Files) -> Result<Option<String>, Problem> {
         match self {
-            Cache::Cold { .. } | Cache::Mixed { .. } | Cache::Part(_) => {
+            Cache::Cold | Cache::Mixed { .. } | Cache::Part(_) => {
                 files.sync()?;
                 let handle = nowait::Handle::new(files.open()?.swap_remove(0))?;
                 Ok(handle.filesystem().is_memory().then(|| {
@@ -102,11 +87,8 @@ impl Cache {
         let (files, seed) = (turn.files, turn.seed);
         let open = files.open()?;
         match self {
-            Cache::Cold { drop_all } => {
+            Cache::Cold => {
                 evict(&open)?;
-                if drop_all {
-                    drop_caches(WITHOUT)?;
-                }
                 let stayed = resident(&open);
                 memory::touch(files.total());
                 Ok(stayed
@@ -129,14 +111,7 @@ impl Cache {
                         .into()
                 }))
             }
-            Cache::Mixed {
-                mix,
-                block,
-                drop_all,
-            } => {
-                if drop_all {
-                    drop_caches(WITHOUT)?;
-                }
+            Cache::Mixed { mix, block } => {
                 evict(&open)?;
                 memory::touch(files.total().min(READ_AHEAD));
                 let warm = mix.warm(&files.blocks(block), seed);

@@ -168,14 +168,11 @@ pub struct Measured {
 impl<'a> Plan<'a> {
     /// A plan of cold reads of one file, without groups.
     pub fn new(area: &'static str, common: &'a Common, stop: Stop) -> Result<Plan<'a>, Problem> {
-        common.check()?;
         Ok(Plan {
             bench: Bench::new(area, &common.output, common.rounds.count(), stop)?,
             common,
             shares: vec![1],
-            cache: Cache::Cold {
-                drop_all: common.drop_caches,
-            },
+            cache: Cache::Cold,
             order: Order::Once,
             timed: 1,
             groups: Vec::new(),

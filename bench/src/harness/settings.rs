@@ -46,11 +46,6 @@ pub struct Common {
     #[arg(long, value_enum, default_value_t = Advice::Random)]
     pub advice: Advice,
 
-    /// Make the kernel drop all clean caches before each turn. This needs root, and slows down every
-    /// program on the machine for a while
-    #[arg(long)]
-    pub drop_caches: bool,
-
     #[command(flatten)]
     pub output: Output,
 }
@@ -125,28 +120,6 @@ impl Common {
             (None, Some(seconds)) => Amount::Seconds(seconds),
             (None, None) => Amount::Ops(READS),
         }
-    }
-
-    /// Refuses --drop-caches in an area "of cached reads".
-    pub fn refuse_drop_caches(&self, of: &str) -> Result<(), Problem> {
-        match self.drop_caches {
-            true => Err(Problem::Usage(format!(
-                "--drop-caches does not fit an area {of}: leave it out"
-            ))),
-            false => Ok(()),
-        }
-    }
-
-    /// Checks options that depend on the user.
-    pub fn check(&self) -> Result<(), Problem> {
-        if self.drop_caches && !rustix::process::geteuid().is_root() {
-            return Err(Problem::Usage(
-                "--drop-caches needs root: run it under sudo, or leave it out (the files of the bench \
-                 are evicted anyway)"
-                    .into(),
-            ));
-        }
-        Ok(())
     }
 }
 

@@ -258,7 +258,6 @@ const REFUSED: &str = "
 1 | randread --size 4000T | no space; --size
 1 | randread --file not/there | not
 2 | cached --contenders zzz | zzz; preadv2, nowait; nowait-future; local-1
-2 | cached --drop-caches | --drop-caches
 1 | cached --file /dev/null | not a regular file
 2 | mapped --borrow 12 | --borrow 12; multiple of 8
 2 | mix --weights 0,0,0 | --weights; all 0; more than 0
@@ -276,7 +275,6 @@ const REFUSED: &str = "
 2 | hitrate --order up | random; linear
 2 | hitrate --backend fast | uring or threads
 2 | hitrate --contenders zzz | zzz; always, never, ask
-2 | hitrate --drop-caches | --drop-caches
 2 | hitrate --ops 5 --seconds 1 | --seconds
 2 | hitrate --size 1M --ops 257 | blocks; --size
 1 | hitrate --svg tiny | --svg tiny; name a directory

@@ -106,7 +106,6 @@ impl Name {
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let most = args.threads.iter().max().copied().unwrap_or(1);
     check_blocks(&args.block, args.common.depth * most)?;
-    args.common.refuse_drop_caches("of cached reads")?;
     let mut plan = Plan {
         cache: Cache::Warm,
         order: Order::Any,

@@ -193,8 +193,6 @@ impl Args {
 /// Measures all hit rates and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     check_blocks(&args.block, args.common.depth)?;
-    args.common
-        .refuse_drop_caches("in which a part of the file is cached")?;
     let mut plan = Plan {
         cache: Cache::Part(0),
         bases: &["always"],
