@@ -14,7 +14,7 @@ use nowait::read::NowaitPolicy;
 use nowait::{File, Mode, OpenOptions, Provenance, ReadAt};
 
 use crate::harness::contender::Fit;
-use crate::harness::round::{EngineFacts, Round};
+use crate::harness::round::Round;
 use crate::harness::turn::{Lane, Turn};
 use nowait_cli::problem::Problem;
 
@@ -56,15 +56,8 @@ impl Asked {
     /// Returns if such an engine is available.
     pub fn fits(self, name: &str) -> Fit {
         match self.options(1).build() {
-            Err(error) => Fit::No(format!("no engine for `{name}` here: {error}")),
-            Ok(engine) => match self.backend {
-                Some(backend) if backend != engine.backend() => Fit::With(format!(
-                    "`{name}` ran on {}: {}",
-                    engine.backend(),
-                    engine.why()
-                )),
-                _ => Fit::Yes,
-            },
+            Err(error) => Fit::no_engine(name, &error),
+            Ok(engine) => Fit::on(name, self.backend, engine.backend(), engine.why()),
         }
     }
 }
@@ -109,7 +102,7 @@ pub fn many(turn: &Turn<'_>, asked: Asked) -> Result<Round, Problem> {
         })
     })?;
     round.hits_percent = known.hits_percent(round.ops);
-    round.engine = Some(facts(&engine));
+    round.engine = Some((&engine).into());
     Ok(round)
 }
 
@@ -287,15 +280,6 @@ pub fn single(turn: &Turn<'_>, asked: Asked) -> Result<Round, Problem> {
         }
         Ok(())
     })?;
-    round.engine = Some(facts(&engine));
+    round.engine = Some((&engine).into());
     Ok(round)
-}
-
-fn facts(engine: &Engine) -> EngineFacts {
-    EngineFacts::new(
-        engine.backend(),
-        engine.why(),
-        &engine.stats(),
-        engine.costs(),
-    )
 }

@@ -11,7 +11,7 @@ use nowait::op::{Op, Read};
 
 use crate::harness::contender::Fit;
 use crate::harness::place::Place;
-use crate::harness::round::{EngineFacts, Round};
+use crate::harness::round::Round;
 use crate::harness::turn::{Lane, Turn};
 use nowait_cli::problem::Problem;
 
@@ -27,13 +27,8 @@ pub enum Refill {
 /// Returns if a ring is available. Without a ring, a local engine uses worker threads.
 pub fn fits(name: &str) -> Fit {
     match Options::new().depth(1).build_local() {
-        Err(error) => Fit::No(format!("no engine for `{name}` here: {error}")),
-        Ok(engine) if engine.backend() != Backend::Uring => Fit::With(format!(
-            "`{name}` ran on {}: {}",
-            engine.backend(),
-            engine.why()
-        )),
-        Ok(_) => Fit::Yes,
+        Err(error) => Fit::no_engine(name, &error),
+        Ok(engine) => Fit::on(name, Some(Backend::Uring), engine.backend(), engine.why()),
     }
 }
 
@@ -156,13 +151,7 @@ fn with_engine(
         let mut engine = Options::new().depth(turn.depth).build_local()?;
         work(lane, &mut engine, &handles)?;
         // The counters of the last lane are reported.
-        let last = EngineFacts::new(
-            engine.backend(),
-            engine.why(),
-            &engine.stats(),
-            engine.costs(),
-        );
-        *facts.lock().unwrap_or_else(|e| e.into_inner()) = Some(last);
+        *facts.lock().unwrap_or_else(|e| e.into_inner()) = Some((&engine).into());
         Ok(())
     })?;
     round.engine = facts.into_inner().unwrap_or_else(|e| e.into_inner());

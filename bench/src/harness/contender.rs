@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 
 use clap::ValueEnum;
+use nowait::engine::Backend;
 
 /// A value of an option.
 pub trait Word: ValueEnum {
@@ -63,6 +64,21 @@ pub enum Fit {
     With(String),
     /// Not available, with the reason and a remedy.
     No(String),
+}
+
+impl Fit {
+    /// The answer if the engine of a contender cannot be built.
+    pub fn no_engine(name: &str, error: &nowait::Error) -> Fit {
+        Fit::No(format!("no engine for `{name}` here: {error}"))
+    }
+
+    /// The answer if an engine has this backend. `why` is the reason for it.
+    pub fn on(name: &str, wanted: Option<Backend>, backend: Backend, why: &str) -> Fit {
+        match wanted.is_none_or(|wanted| wanted == backend) {
+            true => Fit::Yes,
+            false => Fit::With(format!("`{name}` ran on {backend}: {why}")),
+        }
+    }
 }
 
 /// Returns if a program is installed. `package` is the Debian package that has it.

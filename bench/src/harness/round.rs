@@ -79,28 +79,31 @@ impl From<nowait::cost::Costs> for Costs {
     }
 }
 
-impl EngineFacts {
-    /// The counters and costs of an engine.
-    pub fn new(
-        backend: nowait::engine::Backend,
-        why: &str,
-        stats: &nowait::stats::Stats,
-        costs: nowait::cost::Costs,
-    ) -> EngineFacts {
-        EngineFacts {
-            backend: backend.name(),
-            why: why.into(),
-            hits: stats.hits,
-            misses: stats.misses,
-            skipped: stats.skipped,
-            handoffs: stats.handoffs,
-            ring: stats.ring,
-            ring_hits: stats.ring_hits,
-            workers: stats.workers,
-            costs: costs.into(),
+/// The two types of engines have the same methods, and no common trait.
+macro_rules! facts_of {
+    ($engine:ty) => {
+        impl From<&$engine> for EngineFacts {
+            fn from(engine: &$engine) -> EngineFacts {
+                let stats = engine.stats();
+                EngineFacts {
+                    backend: engine.backend().name(),
+                    why: engine.why().into(),
+                    hits: stats.hits,
+                    misses: stats.misses,
+                    skipped: stats.skipped,
+                    handoffs: stats.handoffs,
+                    ring: stats.ring,
+                    ring_hits: stats.ring_hits,
+                    workers: stats.workers,
+                    costs: engine.costs().into(),
+                }
+            }
         }
-    }
+    };
 }
+
+facts_of!(nowait::engine::Engine);
+facts_of!(nowait::engine::LocalEngine);
 
 impl Round {
     /// The figures that follow from the number of operations, the time and the use of the processor.

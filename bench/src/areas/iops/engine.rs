@@ -167,8 +167,8 @@ impl AnyEngine {
 
     fn facts(&self) -> EngineFacts {
         match self {
-            AnyEngine::Local(e) => EngineFacts::new(e.backend(), e.why(), &e.stats(), e.costs()),
-            AnyEngine::Shared(e) => EngineFacts::new(e.backend(), e.why(), &e.stats(), e.costs()),
+            AnyEngine::Local(engine) => (&**engine).into(),
+            AnyEngine::Shared(engine) => engine.into(),
         }
     }
 }
