@@ -31,7 +31,8 @@ pub enum Area {
     /// POSIX AIO under fio: glibc's, and nowait's drop-in library
     #[command(after_help = aio::AFTER)]
     Aio(Deferred<aio::Args>),
-    /// Random reads of a cold file, many in flight: preadv, threads, io_uring and nowait side by side
+    /// Random reads of a cold file, many in flight: preadv, threads, io_uring and nowait side by
+    /// side
     #[command(after_help = AFTER)]
     Randread(Deferred<randread::Args>),
     /// The cost of a hit: random reads of a file that is in the page cache
@@ -43,7 +44,8 @@ pub enum Area {
     /// The reads of a database: mostly cached, mostly uncached and sequential ones at once
     #[command(after_help = mix::AFTER)]
     Mix(Deferred<mix::Args>),
-    /// The cost of a read at each hit rate: trying the page cache always, never, and as nowait decides
+    /// The cost of a read at each hit rate: trying the page cache always, never, and as nowait
+    /// decides
     #[command(after_help = hitrate::AFTER)]
     Hitrate(Deferred<hitrate::Args>),
     /// The cost of each call: the table of `nowait doctor`, repeated, with medians and spread

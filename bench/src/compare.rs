@@ -16,9 +16,9 @@ use crate::harness::table::{Entry, Table};
 
 /// Compares two runs of one area, by the JSON that they printed
 ///
-/// Each ratio is a figure of NEW divided by that of OLD. The rounds of different runs are not paired, so
-/// the range is that of the quotient of both medians' 95 % ranges. A figure has regressed if its whole
-/// range is worse by more than --bound.
+/// Each ratio is a figure of NEW divided by that of OLD. The rounds of different runs are not
+/// paired, so the range is that of the quotient of both medians' 95 % ranges. A figure has
+/// regressed if its whole range is worse by more than --bound.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The JSON of the earlier run
@@ -177,8 +177,8 @@ impl Comparison {
     }
 }
 
-/// The quotient of two medians, with the range that follows from both ranges. `None` if there are no
-/// rounds, or if a figure is 0.
+/// The quotient of two medians, with the range that follows from both ranges. `None` if there are
+/// no rounds, or if a figure is 0.
 fn quotient(mut new: Vec<f64>, mut old: Vec<f64>) -> Option<Interval> {
     let (new, old) = (Interval::of(&mut new), Interval::of(&mut old));
     (new.low95 > 0.0 && old.low95 > 0.0).then(|| Interval {

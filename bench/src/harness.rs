@@ -1,5 +1,5 @@
-//! The parts that areas share: plans and rounds, the state of the page cache, statistics, charts and
-//! reports.
+//! The parts that areas share: plans and rounds, the state of the page cache, statistics, charts
+//! and reports.
 
 pub mod bench;
 pub mod cache;

@@ -64,8 +64,8 @@ pub struct Args {
           value_parser = clap::builder::PossibleValuesParser::new(PARTS.map(|part| part.name)))]
     parts: Vec<String>,
 
-    /// The directory of libnowait_aio.so and libnowait_ahead.so, for the parts aio, ahead and ahead-data
-    /// [default: where each part finds them]
+    /// The directory of libnowait_aio.so and libnowait_ahead.so, for the parts aio, ahead and
+    /// ahead-data [default: where each part finds them]
     #[arg(long, value_name = "DIR")]
     libraries: Option<PathBuf>,
 }
@@ -116,8 +116,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
 /// The files of a report, beside those of its parts.
 const FILES: [&str; 3] = ["index.html", "summary.md", "report.json"];
 
-/// Makes the directory of the results, and in it one for test files. A directory with other files is
-/// refused, because its files could be replaced.
+/// Makes the directory of the results, and in it one for test files. A directory with other files
+/// is refused, because its files could be replaced.
 fn prepare(out: &Path) -> Result<TempDir, Problem> {
     let failed = |e: std::io::Error| {
         let out = out.display();
@@ -216,8 +216,8 @@ fn child(
     let program = std::env::current_exe().map_err(failed)?;
     let unfinished = path.with_extension("part");
     let mut messages = tempfile::tempfile_in(data).map_err(failed)?;
-    // The part gets one SIGINT, from `wait`, and ends with the results that it has. In the group of this
-    // process it would get another one from the terminal, and a second one ends it at once.
+    // The part gets one SIGINT, from `wait`, and ends with the results that it has. In the group of
+    // this process it would get another one from the terminal, and a second one ends it at once.
     let child = Command::new(program)
         .args(args)
         .arg("--json")

@@ -1,4 +1,5 @@
-//! `nowait-bench ahead`: programs that read trees, with and without `nowait run`, and beside `nowait warm --metadata`.
+//! `nowait-bench ahead`: programs that read trees, with and without `nowait run`, and beside
+//! `nowait warm --metadata`.
 //!
 //! ```text
 //!  Args ─► ground: trees of files, perhaps on a slow disk
@@ -38,11 +39,13 @@ use workload::{Program, Tree};
 
 /// Programs that read trees: alone, under nowait run, and beside nowait warm --metadata
 ///
-/// Makes trees of files in the current directory, or with --slow-disk on a disk with a delay, which is a file in
-/// memory. Removes them at the end. What cp and restic write goes to the current directory.
+/// Makes trees of files in the current directory, or with --slow-disk on a disk with a delay, which
+/// is a file in memory. Removes them at the end. What cp and restic write goes to the current
+/// directory.
 ///
-/// The trees are cold at the start of each turn: the filesystem of a slow disk is mounted again; otherwise the kernel
-/// drops all clean caches, which needs root and slows down every program on the machine for a while.
+/// The trees are cold at the start of each turn: the filesystem of a slow disk is mounted again;
+/// otherwise the kernel drops all clean caches, which needs root and slows down every program on
+/// the machine for a while.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The programs [default: all that are installed]
@@ -138,8 +141,8 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         ground,
         stop: &bench.stop,
     };
-    // Before the rounds, each tree has a turn that is not counted: the first one makes the kernel allocate memory,
-    // which is slow in a virtual machine.
+    // Before the rounds, each tree has a turn that is not counted: the first one makes the kernel
+    // allocate memory, which is slow in a virtual machine.
     let first = |tree| groups.iter().find(|group| group.work.1 == tree);
     for Group {
         work, contenders, ..

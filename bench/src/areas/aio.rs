@@ -30,8 +30,8 @@ use nowait_cli::stop::Stop;
 
 /// POSIX AIO under fio: glibc's, and nowait's drop-in library
 ///
-/// Each row is a job file of fio. In each round fio runs it with every contender in turn, on the same
-/// files and with the page cache in the same state.
+/// Each row is a job file of fio. In each round fio runs it with every contender in turn, on the
+/// same files and with the page cache in the same state.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The drop-in library [default: libnowait_aio.so in the directory of this program]
@@ -197,8 +197,8 @@ impl Figures {
     }
 }
 
-/// fio's buckets of microseconds. The buckets of nanoseconds, which fio of 2015 did not have, are added to
-/// the one below 2 us.
+/// fio's buckets of microseconds. The buckets of nanoseconds, which fio of 2015 did not have, are
+/// added to the one below 2 us.
 fn usec(job: &Value) -> Value {
     let mut usec = Map::new();
     let below: f64 = job["latency_ns"]
@@ -336,8 +336,8 @@ fn library(said: Option<&Path>) -> Result<PathBuf, Problem> {
             .map_err(|e| Problem::of("cannot find this program", e))?
             .with_file_name(NAME),
     };
-    // The dynamic linker ignores a preloaded library that is missing, and searches for a name without a
-    // slash elsewhere.
+    // The dynamic linker ignores a preloaded library that is missing, and searches for a name
+    // without a slash elsewhere.
     std::fs::canonicalize(&path).map_err(|e| {
         Problem::Failed(format!(
             "{}: {e}; build it (cargo build --release -p nowait-aio), or name it with --library",

@@ -1,6 +1,7 @@
-//! `nowait-bench dir`: lists a directory and asks for the attributes of every entry, with the library's
-//! scan and readahead (the proposed calls xgetdents and dirreadahead), with getdents+stat, and with ls,
-//! find, bfs and du. Prints the table of the readdirplus thread of 2014, and draws its pictures.
+//! `nowait-bench dir`: lists a directory and asks for the attributes of every entry, with the
+//! library's scan and readahead (the proposed calls xgetdents and dirreadahead), with
+//! getdents+stat, and with ls, find, bfs and du. Prints the table of the readdirplus thread of
+//! 2014, and draws its pictures.
 //!
 //! ```text
 //!  Args ─► ground: directories found or made, perhaps on a slow disk
@@ -8,8 +9,8 @@
 //!            make the directory cold ─► run the program on an empty directory ─► run it on the directory
 //!       ─► report ─► remove the ground
 //! ```
-//! Each turn is a separate process (`harness/child.rs`), also those of the library (`inside`), so that the time of
-//! every contender includes its start.
+//! Each turn is a separate process (`harness/child.rs`), also those of the library (`inside`), so
+//! that the time of every contender includes its start.
 
 mod c_scan;
 mod contender;
@@ -49,8 +50,8 @@ use window::Window;
 /// directory is listed, and not changed.
 ///
 /// The directory is cold at the start of each turn: the filesystem of a slow disk is mounted again;
-/// otherwise the kernel drops all clean caches, which needs root and slows down every program on the
-/// machine for a while.
+/// otherwise the kernel drops all clean caches, which needs root and slows down every program on
+/// the machine for a while.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// List this directory instead of making directories
@@ -120,8 +121,8 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         .iter()
         .flat_map(|name| name.contenders(&args.windows))
         .collect();
-    // Lists each directory once, without measuring it: the first listing makes the kernel allocate memory for the
-    // inodes, which is slow in a virtual machine.
+    // Lists each directory once, without measuring it: the first listing makes the kernel allocate
+    // memory for the inodes, which is slow in a virtual machine.
     for (path, _) in &ground.directories {
         let command = contenders[0].command(path, args.xattr)?;
         child::run(command, false, &bench.stop)?;

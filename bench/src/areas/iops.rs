@@ -1,5 +1,5 @@
-//! `nowait-bench iops`: operations per second past the page cache, by one thread on a device of little
-//! cost. Prints the three tables of the io_uring patches of January 2019.
+//! `nowait-bench iops`: operations per second past the page cache, by one thread on a device of
+//! little cost. Prints the three tables of the io_uring patches of January 2019.
 //!
 //! ```text
 //!  Args ─► ground: a file, the user's devices, or devices in memory that are made and removed
@@ -45,8 +45,8 @@ use table::Table;
 
 /// Operations per second past the page cache: the tables that io_uring was proposed with
 ///
-/// With root, devices in memory are made and removed at the end, so that the figures are those of the
-/// interface and not of a disk. Without root, files in the current directory are made, read and
+/// With root, devices in memory are made and removed at the end, so that the figures are those of
+/// the interface and not of a disk. Without root, files in the current directory are made, read and
 /// removed at the end.
 #[derive(Clone, Debug, clap::Args)]
 #[command(mut_arg("seconds", |a| a.default_value("0.5")))]
@@ -65,7 +65,8 @@ pub struct Args {
     #[arg(long, value_enum)]
     memory: Option<Memory>,
 
-    /// How many devices or files to make. The table per-core uses all, the other tables use the first
+    /// How many devices or files to make. The table per-core uses all, the other tables use the
+    /// first
     #[arg(long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u32).range(1..=64))]
     count: u32,
@@ -74,8 +75,8 @@ pub struct Args {
     #[arg(long, default_value = "256M")]
     size: Size,
 
-    /// Write instead of reading. This overwrites random blocks of each --device, which must not be in
-    /// use
+    /// Write instead of reading. This overwrites random blocks of each --device, which must not be
+    /// in use
     #[arg(long)]
     write: bool,
 

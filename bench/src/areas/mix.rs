@@ -1,5 +1,6 @@
-//! `nowait-bench mix`: three classes of reads at once in one event loop. This is the workload with which
-//! preadv2's RWF_NONBLOCK was proposed. It shows if a cached request waits behind uncached ones.
+//! `nowait-bench mix`: three classes of reads at once in one event loop. This is the workload with
+//! which preadv2's RWF_NONBLOCK was proposed. It shows if a cached request waits behind uncached
+//! ones.
 
 use std::process::ExitCode;
 
@@ -27,14 +28,14 @@ use nowait_cli::stop::Stop;
 
 /// The reads of a database: mostly cached, mostly uncached and sequential ones at once
 ///
-/// One thread, the event loop of a server, keeps --depth requests in flight. --weights says how often
-/// each of three files is read: f1 at random by popularity (zipf), mostly cached; f2 at random and
-/// uniformly, mostly not cached; f3 sequentially. Of --size f1 has 1/12, f2 8/12 and f3 3/12. With
-/// --file PATH the files are PATH-0, PATH-1 and PATH-2. --advice is for f1 and f2; f3 has the kernel's
-/// readahead. No block of f2 and f3 is read twice in a turn.
+/// One thread, the event loop of a server, keeps --depth requests in flight. --weights says how
+/// often each of three files is read: f1 at random by popularity (zipf), mostly cached; f2 at
+/// random and uniformly, mostly not cached; f3 sequentially. Of --size f1 has 1/12, f2 8/12 and f3
+/// 3/12. With --file PATH the files are PATH-0, PATH-1 and PATH-2. --advice is for f1 and f2; f3
+/// has the kernel's readahead. No block of f2 and f3 is read twice in a turn.
 ///
-/// A new request begins when another one ends. So the rates of the classes follow from their weights,
-/// and only latencies show if one class waits for another.
+/// A new request begins when another one ends. So the rates of the classes follow from their
+/// weights, and only latencies show if one class waits for another.
 #[derive(Clone, Debug, clap::Args)]
 #[command(mut_arg("size", |a| a.default_value("6G")))]
 pub struct Args {
@@ -50,8 +51,8 @@ pub struct Args {
           default_values = ["73", "18", "9"])]
     pub weights: Vec<u32>,
 
-    /// The exponent of f1's popularity: the block of rank r is drawn in proportion to r^-THETA. 0 draws
-    /// all blocks equally often; databases have 0.9 to 1.2
+    /// The exponent of f1's popularity: the block of rank r is drawn in proportion to r^-THETA. 0
+    /// draws all blocks equally often; databases have 0.9 to 1.2
     #[arg(long, value_name = "THETA", default_value = "1.1", value_parser = exponent)]
     pub theta: f64,
 
@@ -65,8 +66,8 @@ pub struct Args {
     #[arg(long, value_name = "%", default_value = "2", value_parser = per_cent)]
     pub f2_hits: f64,
 
-    /// Threads of `pool` and `pool+nowait`. Programs have 4 (libuv) to 100 (Samba). With 16 threads and
-    /// a depth of 32 an ordinary disk is busy, and some requests wait for a thread
+    /// Threads of `pool` and `pool+nowait`. Programs have 4 (libuv) to 100 (Samba). With 16 threads
+    /// and a depth of 32 an ordinary disk is busy, and some requests wait for a thread
     #[arg(long, value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub pool_threads: u32,

@@ -1,4 +1,5 @@
-//! `nowait-bench object-store`: `NowaitFileSystem` beside object_store's `LocalFileSystem`, in one tokio runtime.
+//! `nowait-bench object-store`: `NowaitFileSystem` beside object_store's `LocalFileSystem`, in one
+//! tokio runtime.
 //!
 //! ```text
 //!  Args ─► ground: an object found or made, and a directory of objects, perhaps on a slow disk
@@ -32,12 +33,12 @@ use work::Work;
 
 /// An object store in a directory: NowaitFileSystem beside LocalFileSystem
 ///
-/// Tasks of a tokio runtime read ranges of one large object, or list many small objects. Each contender has the same
-/// runtime and the same places.
+/// Tasks of a tokio runtime read ranges of one large object, or list many small objects. Each
+/// contender has the same runtime and the same places.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// The object to read. An existing file is not changed, and --size is ignored; a missing one is made and kept
-    /// [default: a file in the current directory, which is removed at the end]
+    /// The object to read. An existing file is not changed, and --size is ignored; a missing one is
+    /// made and kept [default: a file in the current directory, which is removed at the end]
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
 
@@ -45,7 +46,8 @@ pub struct Args {
     #[arg(long, default_value = "1G")]
     size: Size,
 
-    /// How many objects are listed. Without --slow-disk they are made in the current directory, and the list needs root
+    /// How many objects are listed. Without --slow-disk they are made in the current directory, and
+    /// the list needs root
     #[arg(long, value_name = "N", default_value_t = 20_000,
           value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     objects: u32,

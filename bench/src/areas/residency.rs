@@ -1,6 +1,6 @@
 //! `nowait-bench race`: how often a page that fincore reported as cached is gone when it is read.
-//! The fincore() thread of 2015 asked for this measurement ("determine under what conditions (if any)
-//! the page-stealing race occurs").
+//! The fincore() thread of 2015 asked for this measurement ("determine under what conditions (if
+//! any) the page-stealing race occurs").
 //!
 //! ```text
 //!  Args ─► turns ─► for each round and pressure:
@@ -9,8 +9,8 @@
 //!                       ─► end the child ─► remove the cgroup
 //!               ─► report
 //! ```
-//! `child` starts the process under pressure and talks to it. `inside` is that process: `trial` asks
-//! and reads, `ways` measures costs, `pressure` takes memory at the same time.
+//! `child` starts the process under pressure and talks to it. `inside` is that process: `trial`
+//! asks and reads, `ways` measures costs, `pressure` takes memory at the same time.
 
 mod cell;
 mod cgroup;
@@ -49,10 +49,10 @@ use report::Pressed;
 
 /// How often a page that was reported as cached is gone when it is read
 ///
-/// Asks if pages of a file are cached, as fincore does, while memory is short. Waits for a delay and
-/// reads the pages that are cached with RWF_NOWAIT. The reads are linear and random, of 1 byte and
-/// of 4 KiB, with and without a touch: a read of one byte of the page before the delay, which marks
-/// the page as used.
+/// Asks if pages of a file are cached, as fincore does, while memory is short. Waits for a delay
+/// and reads the pages that are cached with RWF_NOWAIT. The reads are linear and random, of 1 byte
+/// and of 4 KiB, with and without a touch: a read of one byte of the page before the delay, which
+/// marks the page as used.
 ///
 /// A memory cgroup makes memory short for one process of this program. It is removed at the end. If
 /// no cgroup can be made, a thread takes memory until the kernel reclaims some. This slows down
@@ -108,11 +108,11 @@ same, all kinds together], \"ways\": [{\"pressure\", \"pattern\", \"block\", \"w
 
 Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
 
-/// The least size of a file if the pressure is a shortage of memory: the process has other memory, which
-/// cannot be reclaimed.
+/// The least size of a file if the pressure is a shortage of memory: the process has other memory,
+/// which cannot be reclaimed.
 const LEAST: u64 = 16 << 20;
-/// The least size of a file, in readahead windows of the device: pages that are being read cannot be
-/// reclaimed either.
+/// The least size of a file, in readahead windows of the device: pages that are being read cannot
+/// be reclaimed either.
 const AHEAD: u64 = 8;
 
 /// Measures the races and prints the results.

@@ -1,7 +1,8 @@
-//! `nowait-bench ring`: nowait's `LocalEngine`, the crate io-uring and liburing run the same loop: batches
-//! of random reads with O_DIRECT by one thread on one core.
+//! `nowait-bench ring`: nowait's `LocalEngine`, the crate io-uring and liburing run the same loop:
+//! batches of random reads with O_DIRECT by one thread on one core.
 //!
-//! The loops are in `engine.rs` (nowait), `bare.rs` (the crate io-uring) and `liburing.rs` (liburing, in C).
+//! The loops are in `engine.rs` (nowait), `bare.rs` (the crate io-uring) and `liburing.rs`
+//! (liburing, in C).
 
 mod bare;
 mod contender;

@@ -1,8 +1,8 @@
 //! `nowait-bench runtimes`: nowait for tokio beside other ways to read a file.
 //!
 //! For each round and each cell (`cell.rs`) each peer (`peers/`) runs once in a separate process
-//! (`turn.rs` and `inside.rs`), after the page cache was put into the state of the cell (`cache.rs`). `report.rs` has the
-//! results.
+//! (`turn.rs` and `inside.rs`), after the page cache was put into the state of the cell
+//! (`cache.rs`). `report.rs` has the results.
 
 mod cache;
 mod cell;
@@ -36,15 +36,15 @@ use turn::{Turn, WORKERS};
 
 /// nowait for tokio beside tokio::fs, tokio-uring, compio and spawn_blocking
 ///
-/// Each cell is one kind of work. In each round of a cell every contender does it once, in a separate
-/// process, on the same file, at the same places, with the same advice (POSIX_FADV_RANDOM) and with the
-/// page cache in the same state. Another task of the same runtime waits for a timer that fires every
-/// millisecond. Its lateness shows how long the event loop was blocked.
+/// Each cell is one kind of work. In each round of a cell every contender does it once, in a
+/// separate process, on the same file, at the same places, with the same advice (POSIX_FADV_RANDOM)
+/// and with the page cache in the same state. Another task of the same runtime waits for a timer
+/// that fires every millisecond. Its lateness shows how long the event loop was blocked.
 #[derive(Clone, Debug, clap::Args)]
 #[command(mut_arg("rounds", |a| a.default_value("9")))]
 pub struct Args {
-    /// The file to read. A missing file is made and kept. Writes go to FILE.write, which is removed at
-    /// the end
+    /// The file to read. A missing file is made and kept. Writes go to FILE.write, which is removed
+    /// at the end
     #[arg(long, value_name = "FILE", default_value = "target/bench.dat")]
     file: PathBuf,
 
@@ -55,8 +55,8 @@ pub struct Args {
     #[command(flatten)]
     rounds: Rounds,
 
-    /// How long each contender runs in each round, but for cells of mixed hit rates, which make a fixed
-    /// number of reads
+    /// How long each contender runs in each round, but for cells of mixed hit rates, which make a
+    /// fixed number of reads
     #[arg(long, value_name = "S", default_value_t = 0.2, value_parser = seconds)]
     seconds: f64,
 
@@ -71,8 +71,8 @@ pub struct Args {
     #[command(flatten)]
     output: Output,
 
-    /// A build of this program with RUSTFLAGS="--cfg tokio_unstable" and --features tokio-ring, which
-    /// tokio-fs-ring needs [default: the one that `make bench-tokio` makes]
+    /// A build of this program with RUSTFLAGS="--cfg tokio_unstable" and --features tokio-ring,
+    /// which tokio-fs-ring needs [default: the one that `make bench-tokio` makes]
     #[arg(long, value_name = "PROGRAM")]
     ring_build: Option<PathBuf>,
 }

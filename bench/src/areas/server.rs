@@ -1,5 +1,6 @@
-//! `nowait-bench server`: static HTTP file servers that differ in how they read files. It is the workload for
-//! which preadv2's RWF_NONBLOCK was proposed: cached files must not wait for those that come from the disk.
+//! `nowait-bench server`: static HTTP file servers that differ in how they read files. It is the
+//! workload for which preadv2's RWF_NONBLOCK was proposed: cached files must not wait for those
+//! that come from the disk.
 //!
 //! ```text
 //!  Args ─► ground: files found or made, perhaps on a slow disk
@@ -36,14 +37,15 @@ use round::Turn;
 
 /// HTTP file servers: cached files beside files that come from the disk, over loopback TCP
 ///
-/// Each contender in turn serves the same files on 127.0.0.1. Clients in one thread of this process keep
-/// connections alive, each with one request at a time. Hot connections request cached files at random. Cold
-/// connections request files that were evicted before the turn, each once. All contenders but those of
-/// ServeDir and nginx have the same handler on hyper and tokio, and differ only in how it reads the file.
+/// Each contender in turn serves the same files on 127.0.0.1. Clients in one thread of this process
+/// keep connections alive, each with one request at a time. Hot connections request cached files at
+/// random. Cold connections request files that were evicted before the turn, each once. All
+/// contenders but those of ServeDir and nginx have the same handler on hyper and tokio, and differ
+/// only in how it reads the file.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// The directory of the files. Missing files are made and kept [default: a directory in the current one,
-    /// which is removed at the end]
+    /// The directory of the files. Missing files are made and kept [default: a directory in the
+    /// current one, which is removed at the end]
     #[arg(long, value_name = "PATH", conflicts_with = "slow_disk")]
     dir: Option<PathBuf>,
 
@@ -76,8 +78,9 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(0..=1000))]
     api: u32,
 
-    /// Repeats each turn that has cold connections: they then request cached files, together as many per second
-    /// as before. Shows how much longer the other requests take beside the cold ones
+    /// Repeats each turn that has cold connections: they then request cached files, together as
+    /// many per second as before. Shows how much longer the other requests take beside the cold
+    /// ones
     #[arg(long)]
     paced: bool,
 

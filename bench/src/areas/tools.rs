@@ -1,5 +1,5 @@
-//! `nowait-bench tools`: `nowait fincore` and `nowait warm` beside vmtouch, util-linux fincore and cat, on trees
-//! of files.
+//! `nowait-bench tools`: `nowait fincore` and `nowait warm` beside vmtouch, util-linux fincore and
+//! cat, on trees of files.
 //!
 //! ```text
 //!  Args ─► ground: a tree of files for each table
@@ -37,11 +37,11 @@ use tree::{Scale, Table, Tree, Work};
 
 /// The tools for the page cache beside others: nowait, vmtouch, util-linux fincore, cat
 ///
-/// Makes trees of files in a temporary directory, and removes them at the end. With --scale 1 the files of
-/// all tables take 13 GiB, and those of the table fincore take 8 GiB of memory.
+/// Makes trees of files in a temporary directory, and removes them at the end. With --scale 1 the
+/// files of all tables take 13 GiB, and those of the table fincore take 8 GiB of memory.
 ///
-/// Before each turn the tree is read until it is cached, or the kernel drops all clean caches. Dropping
-/// caches needs root and slows down every program on the machine for a while.
+/// Before each turn the tree is read until it is cached, or the kernel drops all clean caches.
+/// Dropping caches needs root and slows down every program on the machine for a while.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The tables to measure
@@ -122,8 +122,8 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let turn = |group: &Group<(Work, &Tree), Name>, name: &Name, _| {
         turn(&ground, &nowait, group.work, *name, &bench.stop)
     };
-    // Before the rounds, each table has a turn that is not counted: the first one makes the kernel allocate memory,
-    // which is slow in a virtual machine.
+    // Before the rounds, each table has a turn that is not counted: the first one makes the kernel
+    // allocate memory, which is slow in a virtual machine.
     for group in &groups {
         if !bench.stop.asked() {
             turn(group, &group.contenders[0], 0)?;

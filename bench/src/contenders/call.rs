@@ -1,11 +1,12 @@
 //! The system calls of the contenders that are not nowait.
 //!
-//! A program makes these calls by a function of the C library, which returns to it. rustix inlines a
-//! system call into the loop that makes it. The difference is no constant: on a processor whose
-//! mitigations clear the return predictor on each system call (AMD's Safe RET among them), the first
-//! return after a system call costs 160 ns, a fifth of a cached read of 4 KiB. nowait pays it too,
-//! as does each function that a program calls to read. So a contender never has its call inlined:
-//! `pread` is that of the standard library, and thus of the C library; the others stand here.
+//! A program makes these calls by a function of the C library, which returns to it. rustix inlines
+//! a system call into the loop that makes it. The difference is no constant: on a processor whose
+//! mitigations clear the return predictor on each system call (AMD's Safe RET among them), the
+//! first return after a system call costs 160 ns, a fifth of a cached read of 4 KiB. nowait pays it
+//! too, as does each function that a program calls to read. So a contender never has its call
+//! inlined: `pread` is that of the standard library, and thus of the C library; the others stand
+//! here.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};

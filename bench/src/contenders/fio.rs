@@ -1,9 +1,9 @@
 //! fio as a contender: the same files, block, depth, amount and advice, with an engine of fio.
 //!
-//! Rates and latencies are fio's own (its JSON), so they leave out its start and end. Processor time and
-//! context switches are those of the whole process, because fio's own figures leave out helper threads.
-//! Its start and end take more than a tenth of a second of processor time. Runs with a single read
-//! measure this once, and it is subtracted.
+//! Rates and latencies are fio's own (its JSON), so they leave out its start and end. Processor
+//! time and context switches are those of the whole process, because fio's own figures leave out
+//! helper threads. Its start and end take more than a tenth of a second of processor time. Runs
+//! with a single read measure this once, and it is subtracted.
 
 use std::cell::OnceCell;
 use std::ffi::OsString;

@@ -24,8 +24,8 @@ pub struct Asked {
     pub backend: Option<Backend>,
     pub mode: Mode,
     pub trying: NowaitPolicy,
-    /// True if the calling thread asks for residency and reads cached blocks itself. The engine reads
-    /// the others.
+    /// True if the calling thread asks for residency and reads cached blocks itself. The engine
+    /// reads the others.
     pub caller_asks: bool,
     /// The longest read that the calling thread copies, in bytes, if it is not the default.
     pub copy_limit: Option<usize>,
@@ -78,8 +78,8 @@ pub fn open(turn: &Turn<'_>, engine: &Engine) -> Result<Vec<File>, Problem> {
         .collect()
 }
 
-/// As many tasks as the depth, each of which reads block after block; one thread polls them all (each
-/// thread its own).
+/// As many tasks as the depth, each of which reads block after block; one thread polls them all
+/// (each thread its own).
 pub fn many(turn: &Turn<'_>, asked: Asked) -> Result<Round, Problem> {
     let engine = asked.engine(turn.depth * turn.threads)?;
     let files = open(turn, &engine)?;
@@ -252,8 +252,8 @@ async fn give_way() {
     .await;
 }
 
-/// One future after the other. Each is polled once, which is enough for a hit, and awaited if it is not
-/// ready then.
+/// One future after the other. Each is polled once, which is enough for a hit, and awaited if it is
+/// not ready then.
 pub fn single(turn: &Turn<'_>, asked: Asked) -> Result<Round, Problem> {
     let engine = asked.engine(turn.depth)?;
     let files = open(turn, &engine)?;

@@ -1,5 +1,5 @@
-//! Contenders on a [`LocalEngine`], which the reading thread drives: batches, or one read at a time.
-//! Buffers are used again.
+//! Contenders on a [`LocalEngine`], which the reading thread drives: batches, or one read at a
+//! time. Buffers are used again.
 
 use std::sync::Mutex;
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! Contenders that map a file: memmap2, and nowait's `Mapping`. All of the file is mapped and in memory before
-//! a turn begins.
+//! Contenders that map a file: memmap2, and nowait's `Mapping`. All of the file is mapped and in
+//! memory before a turn begins.
 
 use std::io::Error;
 
@@ -104,8 +104,8 @@ fn borrow_each_memmap2<const LEN: u64>(turn: &Turn<'_>) -> Result<Round, Problem
     })
 }
 
-/// The lane gives the first place of each [`BORROWS`]; the others are drawn from it, by the same few
-/// instructions for every contender.
+/// The lane gives the first place of each [`BORROWS`]; the others are drawn from it, by the same
+/// few instructions for every contender.
 #[inline(always)]
 fn many<F>(
     lane: &mut Lane<'_>,

@@ -1,5 +1,6 @@
-//! Contenders with a pool of threads beside an event loop, as in Samba, libuv and glibc's POSIX AIO: one
-//! queue, first in, first out. The event loop may try the page cache before it queues a read.
+//! Contenders with a pool of threads beside an event loop, as in Samba, libuv and glibc's POSIX
+//! AIO: one queue, first in, first out. The event loop may try the page cache before it queues a
+//! read.
 //!
 //! ```text
 //!  dispatcher ─ draw ─[ preadv2(NOWAIT) ─all─► done ]─► queue ─► thread: pread ─► finished ─┐
@@ -111,8 +112,8 @@ fn try_cache(file: &File, job: &mut Job) -> io::Result<usize> {
     }
 }
 
-/// Runs a turn with a pool of this many threads. With `first` the dispatcher tries the page cache before
-/// it queues a read.
+/// Runs a turn with a pool of this many threads. With `first` the dispatcher tries the page cache
+/// before it queues a read.
 pub fn pool(turn: &Turn<'_>, threads: usize, first: bool) -> Result<Round, Problem> {
     let files = turn.files.open()?;
     for (number, file) in files.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! The face of all areas: contenders take turns in groups, and each group becomes a cell of the results.
+//! The face of all areas: contenders take turns in groups, and each group becomes a cell of the
+//! results.
 //!
 //! ```text
 //!  options ─► Bench::new ─► choose contenders ─► prepare files ─► groups ─► Bench::play ─► cells ─► Bench::finish
@@ -98,8 +99,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Returns the contenders that are available, and notes the others. `asked` are those that the user has
-    /// named: one that is not available is an error. Without any, all are tried.
+    /// Returns the contenders that are available, and notes the others. `asked` are those that the
+    /// user has named: one that is not available is an error. Without any, all are tried.
     pub fn choose<N: ValueEnum + PartialEq + Copy>(
         &self,
         asked: &[N],
@@ -132,8 +133,9 @@ impl<'a> Bench<'a> {
         Ok(available)
     }
 
-    /// Plays all rounds; each begins with the next contender. `turn` runs one contender in one round, and returns
-    /// `None` if it has no figures. After Ctrl-C a turn that was cut short is left out, unless it is the only one.
+    /// Plays all rounds; each begins with the next contender. `turn` runs one contender in one
+    /// round, and returns `None` if it has no figures. After Ctrl-C a turn that was cut short is
+    /// left out, unless it is the only one.
     ///
     /// Returns the cells that have rounds or contenders that cannot take part.
     pub fn play<W, C: Contender, R: Serialize>(

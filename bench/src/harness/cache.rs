@@ -208,8 +208,8 @@ pub const FORGET: &str = "cold: before each turn syncfs(2), 3 into /proc/sys/vm/
 /// Bytes of memory that the kernel takes at most for a file: its inode, its name, their blocks.
 const MEMORY_A_FILE: u64 = 4 << 10;
 
-/// Makes the kernel forget a tree of this many files and bytes: their data, inodes and names. `instead` tells
-/// the user what works without root.
+/// Makes the kernel forget a tree of this many files and bytes: their data, inodes and names.
+/// `instead` tells the user what works without root.
 pub fn forget(tree: &Path, files: u64, bytes: u64, instead: &str) -> Result<(), Problem> {
     sync(tree)?;
     drop_caches(instead)?;
@@ -229,8 +229,8 @@ pub fn warm_blocks(file: &File, blocks: &[u64], block: u64) -> Result<(), Proble
     rustix::fs::fadvise(file, 0, None, Advice::Random).map_err(|e| Problem::of("fadvise", e))?;
     let mut blocks = blocks.to_vec();
     blocks.sort_unstable();
-    // So that the device has many at a time; neighbours as one, up to what the kernel reads ahead at
-    // once on an ordinary device.
+    // So that the device has many at a time; neighbours as one, up to what the kernel reads ahead
+    // at once on an ordinary device.
     let most = usize::try_from((128 << 10) / block).unwrap_or(1).max(1);
     let runs = blocks.chunk_by(|one, next| one + 1 == *next);
     for run in runs.flat_map(|run| run.chunks(most)) {

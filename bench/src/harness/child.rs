@@ -22,14 +22,14 @@ pub struct Ended {
     pub said: String,
 }
 
-/// Runs a process to its end; `None` after Ctrl-C, which also ends the children of the process. Its output
-/// is kept, or goes to /dev/null.
+/// Runs a process to its end; `None` after Ctrl-C, which also ends the children of the process. Its
+/// output is kept, or goes to /dev/null.
 pub fn run(command: Command, keep: bool, stop: &Stop) -> Result<Option<Ended>, Problem> {
     play(command, Stdio::null(), keep, None, stop)
 }
 
-/// The same for a process that reads `input` and whose output is kept. It fails if it takes longer than a
-/// time.
+/// The same for a process that reads `input` and whose output is kept. It fails if it takes longer
+/// than a time.
 pub fn talk(
     command: Command,
     input: &str,
@@ -58,7 +58,8 @@ fn play(
     stop: &Stop,
 ) -> Result<Option<Ended>, Problem> {
     let program = command.get_program().to_string_lossy().into_owned();
-    // The output goes to files: nothing reads it while the process runs, and a full pipe would block it.
+    // The output goes to files: nothing reads it while the process runs, and a full pipe would
+    // block it.
     let (mut out, mut err) = (
         tempfile::tempfile().map_err(no_file)?,
         tempfile::tempfile().map_err(no_file)?,

@@ -19,9 +19,11 @@ const FAST: usize = 4;
 /// The records of a class during a turn.
 pub struct Tape {
     ops: u64,
-    /// The reads that the page cache served, as the contender reports them; `None` if it reports none.
+    /// The reads that the page cache served, as the contender reports them; `None` if it reports
+    /// none.
     hits: Option<u64>,
-    /// The reads of blocks that the bench itself knows to be cached; `None` if it does not keep track.
+    /// The reads of blocks that the bench itself knows to be cached; `None` if it does not keep
+    /// track.
     booked: Option<u64>,
     buckets: [u64; ENDS.len() + 1],
     latency: Histogram<u64>,
@@ -43,8 +45,8 @@ impl Default for Tape {
 }
 
 impl Tape {
-    /// Records a read: its latency, if it was a hit as the contender reports it, and if the bench knows
-    /// the block to be cached.
+    /// Records a read: its latency, if it was a hit as the contender reports it, and if the bench
+    /// knows the block to be cached.
     pub fn note(&mut self, time: Duration, hit: Option<bool>, booked: Option<bool>) {
         self.ops += 1;
         for (sum, one) in [(&mut self.hits, hit), (&mut self.booked, booked)] {

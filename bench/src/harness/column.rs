@@ -70,8 +70,8 @@ impl Column {
 }
 
 impl Table {
-    /// A table of a cell: a row for each contender, without columns that are empty. `class` is a prefix
-    /// of the figures' paths, for example `classes/f1/`.
+    /// A table of a cell: a row for each contender, without columns that are empty. `class` is a
+    /// prefix of the figures' paths, for example `classes/f1/`.
     pub fn of(title: &str, cell: &Cell, base: &str, class: &str, columns: &[Column]) -> Table {
         let shows = |column: &&Column| {
             let mut all = cell.contenders.iter();
@@ -87,8 +87,8 @@ impl Table {
         Table::new(title, heads, cell.contenders.iter().map(row).collect())
     }
 
-    /// A table of one figure, multiplied by a scale: a row for each cell with the figure of each contender, then
-    /// its ratios.
+    /// A table of one figure, multiplied by a scale: a row for each cell with the figure of each
+    /// contender, then its ratios.
     pub fn of_figure(title: &str, figure: &str, scale: f64, cells: &[Cell]) -> Table {
         let first = cells.first();
         let names = first.into_iter().flat_map(|cell| &cell.contenders);

@@ -4,7 +4,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use nowait_cli::problem::Problem;
 
-/// The last core that this process may run on: small machines serve their interrupts on the first one.
+/// The last core that this process may run on: small machines serve their interrupts on the first
+/// one.
 pub fn last() -> Result<usize, Problem> {
     let cores = sched_getaffinity(None).map_err(|e| Problem::of("sched_getaffinity", e))?;
     let mut mine = (0..CpuSet::MAX_CPU).filter(|core| cores.is_set(*core));

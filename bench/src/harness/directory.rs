@@ -1,5 +1,5 @@
-//! The directory with the files of a bench: one that the user names, or one that is made here or on a slow disk and
-//! removed at the end.
+//! The directory with the files of a bench: one that the user names, or one that is made here or on
+//! a slow disk and removed at the end.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -90,7 +90,8 @@ impl Directory {
         }
     }
 
-    /// Makes files of these sizes with random bytes, and their directories. Paths are relative to this directory.
+    /// Makes files of these sizes with random bytes, and their directories. Paths are relative to
+    /// this directory.
     pub fn fill(&self, files: &[(PathBuf, u64)], stop: &Stop) -> Result<(), Problem> {
         let speed = self.full_speed();
         let mut progress = Progress::of_turns(files.len() as u64);
@@ -149,7 +150,8 @@ impl Directory {
         }
     }
 
-    /// Drops so many files and bytes from the kernel's caches. `instead` tells the user what works without root.
+    /// Drops so many files and bytes from the kernel's caches. `instead` tells the user what works
+    /// without root.
     pub fn make_cold(&self, files: u64, bytes: u64, instead: &str) -> Result<(), Problem> {
         match &self.disk {
             Disk::Slow(mount, _) => mount.remount().map_err(|e| Problem::Failed(e.to_string())),

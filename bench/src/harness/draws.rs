@@ -1,5 +1,5 @@
-//! The mix of reads with which preadv2's RWF_NONBLOCK was proposed (Tanski, 2015): a database whose popular
-//! data is cached, beside reads that are not cached.
+//! The mix of reads with which preadv2's RWF_NONBLOCK was proposed (Tanski, 2015): a database whose
+//! popular data is cached, beside reads that are not cached.
 //!
 //! | class | file | drawn |
 //! |---|---|---|
@@ -7,9 +7,9 @@
 //! | `f2` | large, mostly not cached | uniform; no block twice in a turn |
 //! | `f3` | large | sequential, with the kernel's readahead |
 //!
-//! The blocks that are cached before a turn and the blocks that are drawn in it follow from the same
-//! seed. So the bench knows which blocks are cached: those that were read before the turn, and those that
-//! the turn has read.
+//! The blocks that are cached before a turn and the blocks that are drawn in it follow from the
+//! same seed. So the bench knows which blocks are cached: those that were read before the turn, and
+//! those that the turn has read.
 
 use serde::Serialize;
 

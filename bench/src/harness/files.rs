@@ -1,5 +1,5 @@
-//! The files that are read: files of the user, or new files with data that a filesystem cannot compress or
-//! deduplicate. An existing file is never written.
+//! The files that are read: files of the user, or new files with data that a filesystem cannot
+//! compress or deduplicate. An existing file is never written.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
@@ -54,8 +54,8 @@ pub struct Wanted<'a> {
     pub path: Option<&'a Path>,
     /// The size of all files together.
     pub size: Size,
-    /// The share of each file in the size. Files of equal shares are read as far as the smallest of them
-    /// goes.
+    /// The share of each file in the size. Files of equal shares are read as far as the smallest of
+    /// them goes.
     pub shares: &'a [u64],
     /// The largest block that will be read.
     pub block: u64,
@@ -163,8 +163,9 @@ impl Files {
     }
 }
 
-/// A new directory in `parent`, by default in the current directory, on a filesystem with space for so many
-/// bytes. Dropping it removes all that is in it. `remedy` tells the user what to do without space.
+/// A new directory in `parent`, by default in the current directory, on a filesystem with space for
+/// so many bytes. Dropping it removes all that is in it. `remedy` tells the user what to do without
+/// space.
 pub fn scratch(parent: Option<&Path>, need: u64, remedy: &str) -> Result<TempDir, Problem> {
     let failed = |e: std::io::Error| {
         let parent = parent.map_or("the current directory".into(), |path| {
@@ -344,8 +345,8 @@ pub fn is_full(error: &std::io::Error) -> bool {
 /// The bytes that are written between two calls of fdatasync(2) or syncfs(2).
 pub const STRETCH: u64 = 64 << 20;
 
-/// Makes a file under a temporary name and renames it when it is complete, so that an incomplete file is
-/// never used.
+/// Makes a file under a temporary name and renames it when it is complete, so that an incomplete
+/// file is never used.
 fn make_one(
     path: &Path,
     directory: &Path,
@@ -366,7 +367,8 @@ fn make_one(
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
         .tempfile_in(directory)
         .map_err(failed)?;
-    // Reserves contiguous space. On a filesystem without fallocate(2), a full disk fails the writes.
+    // Reserves contiguous space. On a filesystem without fallocate(2), a full disk fails the
+    // writes.
     let reserved = rustix::fs::fallocate(file.as_file(), FallocateFlags::empty(), 0, size);
     if reserved == Err(rustix::io::Errno::NOSPC) {
         return Err(no_space(directory, Some(size), SMALLER));

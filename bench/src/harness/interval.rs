@@ -1,8 +1,9 @@
 //! The median of some figures, and the range in which the true median lies.
 //!
-//! The range is the order-statistic interval of the sign test: of `n` sorted figures it leaves out `k` at
-//! each end, as many as keep its coverage at 95 % or more. It makes no assumption on the distribution of
-//! the figures. With fewer than 6 figures even the whole range covers less than 95 %.
+//! The range is the order-statistic interval of the sign test: of `n` sorted figures it leaves out
+//! `k` at each end, as many as keep its coverage at 95 % or more. It makes no assumption on the
+//! distribution of the figures. With fewer than 6 figures even the whole range covers less than 95
+//! %.
 
 use serde::{Deserialize, Serialize};
 
@@ -70,8 +71,8 @@ fn left_out(n: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// The probability that the true median lies within `n` sorted values without `k` at each end: 1 − 2·P(at
-/// most `k` of `n` coins show heads).
+/// The probability that the true median lies within `n` sorted values without `k` at each end: 1 −
+/// 2·P(at most `k` of `n` coins show heads).
 fn coverage(n: usize, k: usize) -> f64 {
     let mut term = 0.5f64.powi(n as i32);
     let mut tail = 0.0;

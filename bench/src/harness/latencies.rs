@@ -6,8 +6,9 @@ use super::plot::{Axis, Chart, Line};
 use super::run::{Cell, Contender, at};
 use super::table::{Entry, Table};
 
-/// A table of the figures `buckets/usec` and `buckets/msec` below `prefix`: per cent of the operations that
-/// took less than each limit, and no less than the limit before. `None` without such figures.
+/// A table of the figures `buckets/usec` and `buckets/msec` below `prefix`: per cent of the
+/// operations that took less than each limit, and no less than the limit before. `None` without
+/// such figures.
 pub fn table(title: &str, cell: &Cell, prefix: &str) -> Option<Table> {
     let path = |figure: &str| format!("{prefix}{figure}");
     let all = cell.contenders.iter();
@@ -69,7 +70,8 @@ fn line(contender: &Contender, prefix: &str) -> Line {
     Line::new(&contender.name, points, contender.ours)
 }
 
-/// A chart of the percentiles of `lat_us` below `prefix`; `None` if no contender has two. `what` is one operation.
+/// A chart of the percentiles of `lat_us` below `prefix`; `None` if no contender has two. `what` is
+/// one operation.
 pub fn chart(
     name: String,
     title: String,

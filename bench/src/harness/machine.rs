@@ -78,7 +78,8 @@ impl std::fmt::Display for Machine {
     }
 }
 
-/// The directory in /sys of the disk with this device number. The queue of a partition is that of its disk.
+/// The directory in /sys of the disk with this device number. The queue of a partition is that of
+/// its disk.
 fn device(number: u64) -> Option<PathBuf> {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let path = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;

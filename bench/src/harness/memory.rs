@@ -1,9 +1,10 @@
 //! The same history of memory for each contender.
 //!
-//! A virtual machine with free page reporting (a feature of virtio-balloon, Linux 5.7) tells its host
-//! which pages are free, two seconds after they were freed. The host takes them back, and the next use
-//! of each page waits for the host. A cold read of 2 GiB took 0.8 s or 2.8 s, by what had run before.
-//! [`touch`] uses and frees memory, so that a turn finds pages that the host has not taken back.
+//! A virtual machine with free page reporting (a feature of virtio-balloon, Linux 5.7) tells its
+//! host which pages are free, two seconds after they were freed. The host takes them back, and the
+//! next use of each page waits for the host. A cold read of 2 GiB took 0.8 s or 2.8 s, by what had
+//! run before. [`touch`] uses and frees memory, so that a turn finds pages that the host has not
+//! taken back.
 
 use nowait_cli::proc::available_memory;
 

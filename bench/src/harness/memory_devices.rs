@@ -1,5 +1,6 @@
-//! Devices in memory, so that figures are those of the interface and not of a disk. They are removed when
-//! the value is dropped, also after Ctrl-C. If this process is killed, slowdisk's janitor removes them.
+//! Devices in memory, so that figures are those of the interface and not of a disk. They are
+//! removed when the value is dropped, also after Ctrl-C. If this process is killed, slowdisk's
+//! janitor removes them.
 
 use std::fs::File;
 use std::io::Write;
@@ -21,8 +22,8 @@ use nowait_cli::stop::Stop;
 pub enum Memory {
     /// A loop device over a file in a tmpfs: blocks of 512 bytes, served by kernel threads
     Loop,
-    /// zram: blocks of 4K, served in the call that submits them. It does not support RWF_NOWAIT, so a
-    /// ring passes every operation to a kernel thread. Reads return zeros, because it is empty
+    /// zram: blocks of 4K, served in the call that submits them. It does not support RWF_NOWAIT, so
+    /// a ring passes every operation to a kernel thread. Reads return zeros, because it is empty
     Zram,
 }
 
@@ -47,8 +48,8 @@ impl MemoryDevices {
         rustix::process::geteuid().is_root()
     }
 
-    /// Makes devices of `each` bytes. Every kernel has loop devices, and they take asynchronous operations
-    /// as a disk does; null_blk and brd cost less, but few kernels have them.
+    /// Makes devices of `each` bytes. Every kernel has loop devices, and they take asynchronous
+    /// operations as a disk does; null_blk and brd cost less, but few kernels have them.
     pub fn make(
         kind: Memory,
         count: u32,

@@ -65,7 +65,8 @@ pub struct Work {
     pub label: Label,
     pub block: u64,
     pub threads: usize,
-    /// The state of the page cache and the order of the reads, if they differ from those of the plan.
+    /// The state of the page cache and the order of the reads, if they differ from those of the
+    /// plan.
     pub state: Option<(Cache, Order)>,
 }
 

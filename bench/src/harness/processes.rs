@@ -42,7 +42,8 @@ pub fn check_root(instead: &str) -> Result<(), Problem> {
     }
 }
 
-/// The program nowait: the one that the user names, the one beside this program, or the one in PATH.
+/// The program nowait: the one that the user names, the one beside this program, or the one in
+/// PATH.
 pub fn find_nowait(named: Option<&Path>) -> Result<PathBuf, Problem> {
     if let Some(path) = named {
         return path.canonicalize().map_err(|e| {

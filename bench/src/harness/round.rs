@@ -106,7 +106,8 @@ facts_of!(nowait::engine::Engine);
 facts_of!(nowait::engine::LocalEngine);
 
 impl Round {
-    /// The figures that follow from the number of operations, the time and the use of the processor.
+    /// The figures that follow from the number of operations, the time and the use of the
+    /// processor.
     pub fn new(ops: u64, block: u64, seconds: f64, used: Usage) -> Round {
         let seconds = seconds.max(1e-9);
         let per_op = |x: f64| if ops == 0 { 0.0 } else { x / ops as f64 };

@@ -27,10 +27,10 @@
 //!   "tables": [TABLE], "charts": [CHART]           what is printed and drawn
 //! }
 //! ```
-//! A figure below an object has a path for its name: `lat_us/p99`. A ratio is the figure of A divided
-//! by the figure of B in the same round; `median`, `low95` and `high95` are over the rounds, and
-//! `coverage` is the probability that the range holds the true median. There are ratios of each of
-//! nowait's contenders to every other, and of every contender to the cell's base.
+//! A figure below an object has a path for its name: `lat_us/p99`. A ratio is the figure of A
+//! divided by the figure of B in the same round; `median`, `low95` and `high95` are over the
+//! rounds, and `coverage` is the probability that the range holds the true median. There are ratios
+//! of each of nowait's contenders to every other, and of every contender to the cell's base.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -143,8 +143,8 @@ impl Run {
         }
     }
 
-    /// Adds a cell with the ratios of these figures, and a table of it. The first of `bases` is that of the
-    /// table.
+    /// Adds a cell with the ratios of these figures, and a table of it. The first of `bases` is
+    /// that of the table.
     pub fn add(&mut self, mut cell: Cell, bases: &[&str], figures: &[&str], columns: &[Column]) {
         cell.compare(figures, bases);
         let base = bases.first().copied().unwrap_or_default();
@@ -153,7 +153,8 @@ impl Run {
         self.cells.push(cell);
     }
 
-    /// Adds cells with their ratios, and a table of each figure: its title, the figure, and a scale.
+    /// Adds cells with their ratios, and a table of each figure: its title, the figure, and a
+    /// scale.
     pub fn add_by_figure(
         &mut self,
         mut cells: Vec<Cell>,
@@ -210,8 +211,8 @@ impl Cell {
         }
     }
 
-    /// Computes the spreads and ratios of these figures: the ratios of nowait's contenders to all others,
-    /// and of all contenders to the bases.
+    /// Computes the spreads and ratios of these figures: the ratios of nowait's contenders to all
+    /// others, and of all contenders to the bases.
     pub fn compare(&mut self, figures: &[&str], bases: &[&str]) {
         for contender in &mut self.contenders {
             for figure in figures {
@@ -324,8 +325,8 @@ pub fn more_is_better(figure: &str) -> bool {
     figure.ends_with("per_s") || figure.ends_with("iops")
 }
 
-/// The median of each figure, in the shape of the rounds. A value that is not a number is kept if it is the
-/// same in all rounds.
+/// The median of each figure, in the shape of the rounds. A value that is not a number is kept if
+/// it is the same in all rounds.
 pub fn median(rounds: &[Value]) -> Value {
     match rounds.first() {
         Some(Value::Object(first)) => {

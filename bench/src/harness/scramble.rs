@@ -13,8 +13,8 @@ pub fn picked(at: u64, n: u64, few: u64, key: u64) -> bool {
     permute(at, n, mix(key)) < few
 }
 
-/// The image of number `at` of `n` in the permutation of `key`: a Feistel network over the next even power
-/// of two, applied until the result is below `n`.
+/// The image of number `at` of `n` in the permutation of `key`: a Feistel network over the next
+/// even power of two, applied until the result is below `n`.
 pub fn permute(at: u64, n: u64, key: u64) -> u64 {
     let half = (64 - n.saturating_sub(1).leading_zeros())
         .div_ceil(2)

@@ -17,8 +17,9 @@ const READS: u64 = 8_000;
 /// The options of areas that read files. An area sets its own defaults in `#[command(mut_arg)]`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Common {
-    /// Read this file. An existing file is not changed, and --size is ignored; a missing one is made
-    /// and kept. Without this option a file is made in the current directory and removed at the end
+    /// Read this file. An existing file is not changed, and --size is ignored; a missing one is
+    /// made and kept. Without this option a file is made in the current directory and removed at
+    /// the end
     #[arg(long, value_name = "PATH")]
     pub file: Option<PathBuf>,
 

@@ -1,4 +1,5 @@
-//! The options of a slow disk, and the disk: files of a bench lie on it in place of this machine's disk.
+//! The options of a slow disk, and the disk: files of a bench lie on it in place of this machine's
+//! disk.
 
 use std::fmt;
 
@@ -50,8 +51,8 @@ fn name<S: Serializer>(filesystem: &Filesystem, to: S) -> Result<S::Ok, S::Error
 const BYTES_FOR_ITSELF: u64 = 1 << 30;
 
 impl Slow {
-    /// Makes the slow disk, with a filesystem that has room for this many files, which take this many bytes.
-    /// The mount must be dropped before the disk.
+    /// Makes the slow disk, with a filesystem that has room for this many files, which take this
+    /// many bytes. The mount must be dropped before the disk.
     pub fn build(&self, files: u64, bytes: u64) -> Result<(SlowDisk, TestMount), Problem> {
         if let Some(memory) = available_memory()
             && bytes > memory / 2

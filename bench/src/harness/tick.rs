@@ -1,8 +1,9 @@
 //! A timer that fires every millisecond, and the lateness of the event loop that serves it.
 //!
-//! Every runtime waits for the same kind of descriptor (timerfd_create(2)) with its own poller, because
-//! tokio's timers have a resolution of a millisecond, and other runtimes have other timers. Each expiry
-//! counts from its own time: an event loop that is blocked for ten milliseconds is late for ten expiries.
+//! Every runtime waits for the same kind of descriptor (timerfd_create(2)) with its own poller,
+//! because tokio's timers have a resolution of a millisecond, and other runtimes have other timers.
+//! Each expiry counts from its own time: an event loop that is blocked for ten milliseconds is late
+//! for ten expiries.
 
 use std::io;
 use std::ops::Deref;

@@ -60,8 +60,8 @@ impl Sub for Usage {
 
 fn get(whose: libc::c_int) -> Usage {
     let mut raw = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the kernel writes at most one `rusage`, and all zeroes is a valid one if it writes nothing.
-    // The call fails only for an unknown `whose`.
+    // SAFETY: the kernel writes at most one `rusage`, and all zeroes is a valid one if it writes
+    // nothing. The call fails only for an unknown `whose`.
     let raw = unsafe {
         libc::getrusage(whose, raw.as_mut_ptr());
         raw.assume_init()

@@ -1,4 +1,5 @@
-//! The tables of areas that read files: their columns, and the contender that is the base of ratios.
+//! The tables of areas that read files: their columns, and the contender that is the base of
+//! ratios.
 
 use super::column::Column;
 use super::run::Cell;

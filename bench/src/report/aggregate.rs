@@ -1,4 +1,5 @@
-//! The aggregate of a report: small enough to be kept in a repository, with names in place of positions.
+//! The aggregate of a report: small enough to be kept in a repository, with names in place of
+//! positions.
 //!
 //! ```text
 //! {PART: {"version", "command", "date", "machine", "settings", "notes", "charts",

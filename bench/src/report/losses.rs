@@ -20,8 +20,8 @@ const FIGURES: [(&str, &str); 10] = [
 
 /// The losses of one run: a row for each, and `None` if there are none.
 ///
-/// A ratio is a loss if its whole range is on the worse side of 1. In a cell with several of nowait's
-/// contenders each of them has its row.
+/// A ratio is a loss if its whole range is on the worse side of 1. In a cell with several of
+/// nowait's contenders each of them has its row.
 pub fn table(run: &Run, title: &str) -> Option<Table> {
     let mut rows = Vec::new();
     for cell in &run.cells {

@@ -7,7 +7,8 @@ pub struct Part {
     pub title: &'static str,
     /// The question that it answers, for people.
     pub about: &'static str,
-    /// Its share of the time of the report. With less than a second it does the least that makes a page.
+    /// Its share of the time of the report. With less than a second it does the least that makes a
+    /// page.
     share: f64,
     /// The arguments of `nowait-bench` for a number of seconds.
     args: fn(f64) -> String,
@@ -257,7 +258,8 @@ pub const PARTS: [Part; 19] = [
                 parentheses.",
         share: 0.06,
         args: |seconds| {
-            // Eight contenders with and without cold connections; a third of the time goes into the cache's state.
+            // Eight contenders with and without cold connections; a third of the time goes into the
+            // cache's state.
             let turn = fraction(seconds / 16.0 / 3.0 / 1.5, 0.1, 2.0);
             let files = by_time(seconds, &[(20.0, "8000"), (1.0, "1000"), (0.0, "200")]);
             format!("server --cold-files {files} --seconds {turn} --rounds 3")
@@ -286,7 +288,8 @@ pub const PARTS: [Part; 19] = [
                 takes 1 ms for each request.",
         share: 0.05,
         args: |seconds| {
-            // Five works of three contenders; half of the time goes into the cache's state and the disk of the list.
+            // Five works of three contenders; half of the time goes into the cache's state and the
+            // disk of the list.
             let turn = fraction(seconds / 15.0 / 3.0 / 2.0, 0.1, 1.0);
             let size = by_time(seconds, &[(30.0, "1G"), (0.0, "64M")]);
             let objects = by_time(seconds, &[(90.0, "100000"), (0.0, "1000")]);

@@ -1,5 +1,5 @@
-//! The tables that were published with the five proposals on the kernel lists, beside which a report
-//! shows what was measured. `published.md` has the tables.
+//! The tables that were published with the five proposals on the kernel lists, beside which a
+//! report shows what was measured. `published.md` has the tables.
 
 use crate::harness::table::{Entry, Table};
 

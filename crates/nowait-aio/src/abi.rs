@@ -1,7 +1,8 @@
-//! The C types and constants of <aio.h> and <signal.h>, laid out as glibc lays them out on 64-bit Linux.
+//! The C types and constants of <aio.h> and <signal.h>, laid out as glibc lays them out on 64-bit
+//! Linux.
 //!
-//! `struct aiocb` has private fields after the public ones. The library keeps the state of a request in
-//! these; `control_block.rs` alone reads and writes them.
+//! `struct aiocb` has private fields after the public ones. The library keeps the state of a
+//! request in these; `control_block.rs` alone reads and writes them.
 
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
@@ -85,5 +86,6 @@ pub const AIO_ALLDONE: c_int = 2;
 /// The largest `aio_reqprio`: glibc's <limits.h>.
 pub const AIO_PRIO_DELTA_MAX: c_int = 20;
 
-/// The length of the longest list for lio_listio(3) and aio_suspend(3). glibc's <limits.h> has no limit.
+/// The length of the longest list for lio_listio(3) and aio_suspend(3). glibc's <limits.h> has no
+/// limit.
 pub const AIO_LISTIO_MAX: usize = 65_536;

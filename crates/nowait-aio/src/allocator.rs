@@ -1,11 +1,11 @@
 //! The global allocator of the library. It does not use the program's malloc(3).
 //!
-//! aio_suspend(3) may wait in a signal handler. The handler may have interrupted malloc(3), whose lock is
-//! then held until the driver completes a request. If the driver used malloc(3) for that, it would wait
-//! forever. So the library takes its memory from the kernel.
+//! aio_suspend(3) may wait in a signal handler. The handler may have interrupted malloc(3), whose
+//! lock is then held until the driver completes a request. If the driver used malloc(3) for that,
+//! it would wait forever. So the library takes its memory from the kernel.
 //!
-//! The heap is part of the [`ProcessState`]. So a forked child has an unlocked heap without chunks. A child
-//! may free chunks that its parent has allocated.
+//! The heap is part of the [`ProcessState`]. So a forked child has an unlocked heap without chunks.
+//! A child may free chunks that its parent has allocated.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr::null_mut;
@@ -19,8 +19,8 @@ struct Allocator;
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-// SAFETY: memory has one owner from `alloc` to `dealloc`. It has the size and alignment of the layout, or
-// is null.
+// SAFETY: memory has one owner from `alloc` to `dealloc`. It has the size and alignment of the
+// layout, or is null.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.align() > PAGE_SIZE {

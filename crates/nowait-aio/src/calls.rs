@@ -1,8 +1,9 @@
-//! The functions that the shared library exports, as C calls them: those of <aio.h>, _exit(2) and _Exit(3).
+//! The functions that the shared library exports, as C calls them: those of <aio.h>, _exit(2) and
+//! _Exit(3).
 //!
-//! All but aio_suspend(3) run with cancellation disabled: POSIX has no cancellation points in them, but the
-//! calls that they make are cancellation points. No panic leaves a function: `extern "C"` ends the process
-//! instead.
+//! All but aio_suspend(3) run with cancellation disabled: POSIX has no cancellation points in them,
+//! but the calls that they make are cancellation points. No panic leaves a function: `extern "C"`
+//! ends the process instead.
 
 mod block_list;
 mod cancel;

@@ -9,12 +9,13 @@
 //!   notification_slot  the slot of the request's notification; null if there is none
 //!   address            the block's address at submission; a copy of the block has another address
 //! ```
-//! A copy of a block keeps the state that the block had when it was copied. A copy can be submitted.
+//! A copy of a block keeps the state that the block had when it was copied. A copy can be
+//! submitted.
 //!
 //! The fields are atomics, so that aio_error(3) and aio_return(3) can run in a signal handler.
 //!
-//! The program may free or resubmit a block as soon as it is notified. So all fields get their last value
-//! before the notification. The [`NotificationSlot`] changes when the notification was sent.
+//! The program may free or resubmit a block as soon as it is notified. So all fields get their last
+//! value before the notification. The [`NotificationSlot`] changes when the notification was sent.
 
 use std::ffi::c_int;
 use std::ptr::{NonNull, null_mut};
@@ -54,7 +55,8 @@ impl Status {
         )
     }
 
-    /// True if the program must not submit the block again. It may do so while it is being notified.
+    /// True if the program must not submit the block again. It may do so while it is being
+    /// notified.
     pub fn is_in_flight(self) -> bool {
         matches!(self, Status::InProgress | Status::NotificationDelayed)
     }
@@ -79,8 +81,8 @@ impl ControlBlock {
     /// Copies the fields that the program has set.
     ///
     /// # Safety
-    /// The program must have passed the block to the call that is being carried out: POSIX leaves a bad
-    /// pointer undefined.
+    /// The program must have passed the block to the call that is being carried out: POSIX leaves a
+    /// bad pointer undefined.
     pub unsafe fn fields(self) -> Fields {
         let raw = self.0.as_ptr();
         // SAFETY: the caller's promise. The fields are copied one by one: no reference is made to
@@ -145,8 +147,8 @@ impl ControlBlock {
     /// The state of the notification of a request that is done.
     fn notification_progress(self) -> Progress {
         let slot = self.notification_slot().load(Ordering::Relaxed);
-        // SAFETY: Assumption: the generation says that this process wrote the private fields. So the
-        // pointer is null or comes from `NotificationSlot::new`.
+        // SAFETY: Assumption: the generation says that this process wrote the private fields. So
+        // the pointer is null or comes from `NotificationSlot::new`.
         match unsafe { slot.as_ref() } {
             Some(slot) => slot.progress(self.0.as_ptr().addr()),
             None => Progress::Finished,
@@ -161,14 +163,14 @@ impl ControlBlock {
         self.generation().store(generation, Ordering::Release);
     }
 
-    /// Marks the request as done. There is no notification to wait for. The program may free the block
-    /// from here on, so the library does not access it again.
+    /// Marks the request as done. There is no notification to wait for. The program may free the
+    /// block from here on, so the library does not access it again.
     pub fn complete(self, result: Result<usize, Errno>) {
         self.set_result(result, null_mut());
     }
 
-    /// Marks the request as done, and its notification as being sent, until the slot changes. The library
-    /// does not access the block again.
+    /// Marks the request as done, and its notification as being sent, until the slot changes. The
+    /// library does not access the block again.
     pub fn complete_and_notify(
         self,
         result: Result<usize, Errno>,

@@ -1,12 +1,12 @@
-//! The driver: the one thread that has the open files of requests in flight, in a descriptor table of its
-//! own, and drives the engine.
+//! The driver: the one thread that has the open files of requests in flight, in a descriptor table
+//! of its own, and drives the engine.
 //!
 //! ```text
 //!   queue ─► accept ─► scheduler ─► finished ─► complete
 //! ```
-//! A request is completed in this order: close its file if no other request uses it, count the request as no
-//! longer in flight, set the result in the control block, notify the program. So the library has no reference
-//! to the file once aio_error(3) says that the request is done.
+//! A request is completed in this order: close its file if no other request uses it, count the
+//! request as no longer in flight, set the result in the control block, notify the program. So the
+//! library has no reference to the file once aio_error(3) says that the request is done.
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::time::Duration;

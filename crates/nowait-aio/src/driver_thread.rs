@@ -51,8 +51,8 @@ pub fn start(generation: u64) -> Result<&'static SubmissionQueue, Errno> {
         match progress.recv() {
             Ok(Progress::HasOwnTable(thread)) => {
                 driver_thread = thread;
-                // SAFETY: the driver's table has a copy of the receiver. This is the descriptor in the
-                // program's table, which no code uses.
+                // SAFETY: the driver's table has a copy of the receiver. This is the descriptor in
+                // the program's table, which no code uses.
                 unsafe { libc::close(number) };
             }
             Ok(Progress::Ready) => break,

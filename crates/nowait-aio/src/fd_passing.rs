@@ -1,11 +1,12 @@
-//! Passes an open file from the program's descriptor table to the driver's: a message on a socket pair
-//! that carries the descriptor (unix(7), SCM_RIGHTS).
+//! Passes an open file from the program's descriptor table to the driver's: a message on a socket
+//! pair that carries the descriptor (unix(7), SCM_RIGHTS).
 //!
-//! The message holds the open file from the moment it is sent: the program may then close its descriptor.
-//! Nothing is duplicated or closed in the program's table, so that its fcntl(2) locks stay.
+//! The message holds the open file from the moment it is sent: the program may then close its
+//! descriptor. Nothing is duplicated or closed in the program's table, so that its fcntl(2) locks
+//! stay.
 //!
-//! The sender is the only descriptor of the library in the program's table. It has a high number. If the
-//! program closes it, or gives its number to another file, the next send fails with EPIPE.
+//! The sender is the only descriptor of the library in the program's table. It has a high number.
+//! If the program closes it, or gives its number to another file, the next send fails with EPIPE.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -69,8 +70,9 @@ pub fn channel(generation: u64) -> Result<(FdSender, FdReceiver), Errno> {
     Ok((sender, FdReceiver(receiver)))
 }
 
-/// The sender that was made last, for a forked child: the generation of its process, its number, device
-/// and inode. A pid would not do, because a child in another namespace may have its parent's.
+/// The sender that was made last, for a forked child: the generation of its process, its number,
+/// device and inode. A pid would not do, because a child in another namespace may have its
+/// parent's.
 static LAST_SENDER: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 
 fn store_last_sender(sender: &FdSender, generation: u64) {
@@ -119,8 +121,8 @@ impl FdSender {
         identity(self.fd()) == Ok(self.identity)
     }
 
-    /// Sends an open file. The message holds the file when this returns. EPIPE if the program has closed
-    /// the sender.
+    /// Sends an open file. The message holds the file when this returns. EPIPE if the program has
+    /// closed the sender.
     pub fn send(&self, id: u64, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -150,8 +152,8 @@ impl FdSender {
         match identity(self.fd()) {
             Ok(identity) if identity == self.identity => {}
             Ok(_) | Err(Errno::BADF) => return Err(Errno::PIPE),
-            // A sandbox denies fstat(2), or there is no memory. The number is taken for the sender's, because
-            // a driver that is not woken would leave the request undone.
+            // A sandbox denies fstat(2), or there is no memory. The number is taken for the
+            // sender's, because a driver that is not woken would leave the request undone.
             Err(_) => {}
         }
         let bytes = id.to_ne_bytes();

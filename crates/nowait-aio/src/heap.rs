@@ -65,8 +65,8 @@ const LOCKED: u32 = 1;
 const LOCKED_WITH_WAITERS: u32 = 2;
 
 impl Heap {
-    /// Allocates a chunk that is aligned to its size, or to a page if it is larger. Null if there is no
-    /// memory.
+    /// Allocates a chunk that is aligned to its size, or to a page if it is larger. Null if there
+    /// is no memory.
     pub fn allocate(&self, class: SizeClass) -> *mut u8 {
         self.with_lock(|lists| lists.allocate(class))
     }
@@ -80,8 +80,8 @@ impl Heap {
         self.with_lock(|lists| unsafe { lists.free(class, chunk.cast()) });
     }
 
-    /// Runs `work` with the lock. A thread that waits for the lock sleeps, since the thread that has it
-    /// may have a lower priority.
+    /// Runs `work` with the lock. A thread that waits for the lock sleeps, since the thread that
+    /// has it may have a lower priority.
     fn with_lock<T>(&self, work: impl FnOnce(&mut FreeLists) -> T) -> T {
         let locked =
             self.lock

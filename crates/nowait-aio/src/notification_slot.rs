@@ -1,26 +1,27 @@
 //! The state of a notification, outside of the control block that it is for.
 //!
-//! The program may free or resubmit a control block as soon as it has been notified. The library can no
-//! longer write "notification sent" to the block at that time, so it writes it here. A block points to the
-//! slot of its notification, and a slot holds the address of its block.
+//! The program may free or resubmit a control block as soon as it has been notified. The library
+//! can no longer write "notification sent" to the block at that time, so it writes it here. A block
+//! points to the slot of its notification, and a slot holds the address of its block.
 //!
 //! Slots are reused and never freed: a block may point to a slot long after its notification.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The address of a control block while the program is being notified of it, and 0 otherwise. Bit 0 is
-/// set while the notification is delayed: one word, so that both are read at once.
+/// The address of a control block while the program is being notified of it, and 0 otherwise. Bit 0
+/// is set while the notification is delayed: one word, so that both are read at once.
 #[derive(Debug, Default)]
 pub struct NotificationSlot(AtomicUsize);
 
-/// Set in the address while the notification is delayed. A control block is aligned, so this bit of its
-/// address is 0.
+/// Set in the address while the notification is delayed. A control block is aligned, so this bit of
+/// its address is 0.
 const DELAYED: usize = 1;
 
 /// The state of one block's notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It is being sent, by a thread that has all signals blocked. The slot changes right after that.
+    /// It is being sent, by a thread that has all signals blocked. The slot changes right after
+    /// that.
     Sending,
     /// It cannot be sent now, and is tried again later.
     Delayed,
@@ -34,8 +35,8 @@ impl NotificationSlot {
         Box::leak(Box::default())
     }
 
-    /// Uses the slot for the block at this address. Nothing is published before the block itself says that
-    /// its request is done.
+    /// Uses the slot for the block at this address. Nothing is published before the block itself
+    /// says that its request is done.
     pub fn begin(&self, block: usize) {
         self.0.store(block, Ordering::Relaxed);
     }

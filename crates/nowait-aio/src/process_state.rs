@@ -1,9 +1,9 @@
 //! The state of the library in this process: one page, which the kernel zeroes in a forked child.
 //!
-//! A child starts with nothing of its parent's: no queue, no requests, an empty heap, and counters at
-//! zero. This holds for every way to make a child (fork(2), clone(2) by number, vfork(2) and execve(2)). It
-//! takes no pthread_atfork(3) handler, no getpid(2) in each call, and no lock that another thread of the
-//! parent may have held.
+//! A child starts with nothing of its parent's: no queue, no requests, an empty heap, and counters
+//! at zero. This holds for every way to make a child (fork(2), clone(2) by number, vfork(2) and
+//! execve(2)). It takes no pthread_atfork(3) handler, no getpid(2) in each call, and no lock that
+//! another thread of the parent may have held.
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -21,7 +21,8 @@ use crate::sys::{clock, errno, memory};
 pub struct ProcessState {
     /// Tells the requests of this process from those of its ancestors; 0 before the first request.
     generation: AtomicU64,
-    /// The process that the page belongs to. A child of vfork(2) has its parent's page until execve(2).
+    /// The process that the page belongs to. A child of vfork(2) has its parent's page until
+    /// execve(2).
     pid: AtomicU32,
     queue: AtomicPtr<SubmissionQueue>,
     pub counters: Counters,
@@ -35,8 +36,8 @@ static PROCESS_STATE: AtomicPtr<ProcessState> = AtomicPtr::new(std::ptr::null_mu
 impl ProcessState {
     /// The state, if this process or an ancestor of it has used the library. Async-signal-safe.
     pub fn get() -> Option<&'static ProcessState> {
-        // SAFETY: the pointer is null or that of a page which is never unmapped. All zeroes (a page in a
-        // forked child) is a valid `ProcessState`.
+        // SAFETY: the pointer is null or that of a page which is never unmapped. All zeroes (a page
+        // in a forked child) is a valid `ProcessState`.
         unsafe { PROCESS_STATE.load(Ordering::Acquire).as_ref() }
     }
 
@@ -101,7 +102,8 @@ impl ProcessState {
         unsafe { self.queue.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The submission queue. Starts a driver on first use, and again after the queue was disconnected.
+    /// The submission queue. Starts a driver on first use, and again after the queue was
+    /// disconnected.
     pub fn queue_or_start_driver(&self) -> Result<&'static SubmissionQueue, Errno> {
         loop {
             let current = self.queue.load(Ordering::Acquire);

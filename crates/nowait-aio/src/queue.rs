@@ -6,26 +6,28 @@
 //!        └─no─► pass the file (`fd_passing`) ───────────────┤
 //!                                                           └─► queue ─► takes the request and its file
 //! ```
-//! A request is queued after its file was counted or passed. So the driver takes requests in the order in
-//! which their threads submitted them, and never waits for a file.
+//! A request is queued after its file was counted or passed. So the driver takes requests in the
+//! order in which their threads submitted them, and never waits for a file.
 //!
 //! # No wake-up is lost, and none is sent twice
 //! ```text
 //!   driver:  asleep := true ─ fence ─ queue empty? ─ epoll_wait ─ asleep := false
 //!   caller:  push ─ fence ─ asleep? ─ claim the wake-up (asleep := false) ─ send it
 //! ```
-//! One of the two fences comes first. If it is the caller's, the driver sees the message. If it is the
-//! driver's, the caller sees `asleep`, or another caller has claimed the wake-up and not sent it yet, or the
-//! driver has not received it yet. In each case the driver wakes up and looks at the queue.
+//! One of the two fences comes first. If it is the caller's, the driver sees the message. If it is
+//! the driver's, the caller sees `asleep`, or another caller has claimed the wake-up and not sent
+//! it yet, or the driver has not received it yet. In each case the driver wakes up and looks at the
+//! queue.
 //!
-//! Passing a file wakes the driver as well, so the caller claims the wake-up before that. When it then queues
-//! its request, the driver is either still awake, and nothing needs to be done, or has found nothing and gone
-//! back to sleep. Then `asleep` is true again, and the driver is woken as by any other caller.
+//! Passing a file wakes the driver as well, so the caller claims the wake-up before that. When it
+//! then queues its request, the driver is either still awake, and nothing needs to be done, or has
+//! found nothing and gone back to sleep. Then `asleep` is true again, and the driver is woken as by
+//! any other caller.
 //!
 //! # Nothing is held while a signal handler runs
-//! aio_suspend(3) may wait in a signal handler, for requests that the driver is to complete. So a thread that
-//! takes a lock of the library, or has claimed a wake-up, has its signals blocked until it is done
-//! ([`signal::with_all_blocked`]). This holds for the heap's lock too (`allocator.rs`).
+//! aio_suspend(3) may wait in a signal handler, for requests that the driver is to complete. So a
+//! thread that takes a lock of the library, or has claimed a wake-up, has its signals blocked until
+//! it is done ([`signal::with_all_blocked`]). This holds for the heap's lock too (`allocator.rs`).
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -74,8 +76,8 @@ pub enum FileRef {
     Passed(u64),
 }
 
-/// The queue of a process, and the other things that callers and the driver share. It is made with the first
-/// request that is not done within the call, and never freed.
+/// The queue of a process, and the other things that callers and the driver share. It is made with
+/// the first request that is not done within the call, and never freed.
 #[derive(Debug)]
 pub struct SubmissionQueue {
     sender: FdSender,
@@ -129,8 +131,9 @@ impl SubmissionQueue {
         self.is_disconnected.load(Ordering::Acquire)
     }
 
-    /// Counts a request as in flight, and passes its file if the driver does not have it. EAGAIN if too many
-    /// requests are in flight, EPIPE if the queue is disconnected. To be called with signals blocked.
+    /// Counts a request as in flight, and passes its file if the driver does not have it. EAGAIN if
+    /// too many requests are in flight, EPIPE if the queue is disconnected. To be called with
+    /// signals blocked.
     pub fn reserve(&self, fd: BorrowedFd<'_>) -> Result<FileRef, Errno> {
         if self.in_flight.fetch_add(1, Ordering::Relaxed) >= self.max_in_flight {
             self.release();
@@ -167,8 +170,8 @@ impl SubmissionQueue {
         }
     }
 
-    /// Counts a request on the file if the driver has it. The kernel tells whether the descriptor still
-    /// refers to that file. The driver closes no file while the lock is held.
+    /// Counts a request on the file if the driver has it. The kernel tells whether the descriptor
+    /// still refers to that file. The driver closes no file while the lock is held.
     fn count_if_open(&self, fildes: RawFd) -> Option<u64> {
         self.open_files().add_request_by_fildes(fildes, |number| {
             let of_program = DescriptorOf {
@@ -188,8 +191,8 @@ impl SubmissionQueue {
         self.push(Message::Submit(submission));
     }
 
-    /// Cancels requests: queues the cancellation and waits for the answer, a constant of <aio.h>. Signal
-    /// handlers may run meanwhile.
+    /// Cancels requests: queues the cancellation and waits for the answer, a constant of <aio.h>.
+    /// Signal handlers may run meanwhile.
     pub fn cancel(&self, fildes: RawFd, block: Option<ControlBlock>) -> c_int {
         let cancellation = signal::with_all_blocked(|| {
             let cancellation = Arc::new(Cancellation::new(fildes, block));
@@ -219,8 +222,8 @@ impl SubmissionQueue {
         let Err(errno) = self.sender.wake() else {
             return;
         };
-        // A closed sender wakes the driver, which then looks at the queue without being woken. The next
-        // caller makes a new queue.
+        // A closed sender wakes the driver, which then looks at the queue without being woken. The
+        // next caller makes a new queue.
         if errno != Errno::PIPE {
             self.sender.close();
         }
@@ -241,8 +244,8 @@ impl SubmissionQueue {
         self.messages.is_empty()
     }
 
-    /// Runs `sleep` unless the queue has a message. For the driver: a message that comes later ends the
-    /// sleep.
+    /// Runs `sleep` unless the queue has a message. For the driver: a message that comes later ends
+    /// the sleep.
     pub fn sleep_if_empty(&self, sleep: impl FnOnce()) {
         self.asleep.store(true, Ordering::Relaxed);
         // Pairs with the fence in `push`.

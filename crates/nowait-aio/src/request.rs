@@ -34,7 +34,8 @@ pub type Outcome = Result<usize, Errno>;
 #[derive(Debug)]
 pub struct Request {
     pub block: ControlBlock,
-    /// The program's descriptor at submission. The program may have given its number to another file since.
+    /// The program's descriptor at submission. The program may have given its number to another
+    /// file since.
     pub fildes: RawFd,
     pub opcode: Opcode,
     /// The program keeps it valid, and does not use it until the request is done, as POSIX demands.
@@ -64,8 +65,8 @@ impl Request {
             return Err(Errno::INVAL);
         }
         let len = if is_transfer { fields.nbytes } else { 0 };
-        // SAFETY: Assumption: as POSIX demands, the program keeps the buffer valid, and does not use it until
-        // the request is done.
+        // SAFETY: Assumption: as POSIX demands, the program keeps the buffer valid, and does not
+        // use it until the request is done.
         let buf = unsafe { RawMemory::new(fields.buf, len) };
         Ok(Request {
             block,

@@ -1,5 +1,5 @@
-//! Submits one request: completes it within the call if the page cache has the data, or if it cannot be
-//! carried out, and queues it otherwise.
+//! Submits one request: completes it within the call if the page cache has the data, or if it
+//! cannot be carried out, and queues it otherwise.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ pub fn begin(
     request.inspect_err(|errno| block.complete(Err(*errno)))
 }
 
-/// Completes a request or queues it. A bad descriptor or buffer is an error of the request, reported by
-/// aio_error(3). An error of this function is a lack of resources.
+/// Completes a request or queues it. A bad descriptor or buffer is an error of the request,
+/// reported by aio_error(3). An error of this function is a lack of resources.
 pub fn submit(process: &ProcessState, request: Request) -> Result<(), Errno> {
     let counters = process.counters.of(request.opcode);
     let file_flags = match file_flags_for(request.fildes, request.opcode) {
@@ -54,9 +54,9 @@ pub fn submit(process: &ProcessState, request: Request) -> Result<(), Errno> {
             return Ok(());
         }
     };
-    // SAFETY: Assumption: `file_flags_for` found an open file. If another thread of the program closes it
-    // meanwhile, calls fail with EBADF or use the file that has the number then, as with any other call on a
-    // descriptor that another thread closes.
+    // SAFETY: Assumption: `file_flags_for` found an open file. If another thread of the program
+    // closes it meanwhile, calls fail with EBADF or use the file that has the number then, as with
+    // any other call on a descriptor that another thread closes.
     let fd = unsafe { BorrowedFd::borrow_raw(request.fildes) };
     if request.opcode == Opcode::Read
         && let CachedRead::Done(outcome) = try_cached_read(fd, file_flags, &request, counters)
@@ -68,8 +68,8 @@ pub fn submit(process: &ProcessState, request: Request) -> Result<(), Errno> {
     enqueue(process, fd, request, file_flags)
 }
 
-/// Queues a request, with signals blocked: a handler that waits for the driver must not interrupt a thread
-/// that holds something the driver needs.
+/// Queues a request, with signals blocked: a handler that waits for the driver must not interrupt a
+/// thread that holds something the driver needs.
 fn enqueue(
     process: &ProcessState,
     fd: BorrowedFd<'_>,
@@ -97,7 +97,8 @@ fn enqueue(
     })
 }
 
-/// Starts the driver and the notifier if needed, reserves a place in the queue, and passes the file.
+/// Starts the driver and the notifier if needed, reserves a place in the queue, and passes the
+/// file.
 fn reserve(
     process: &ProcessState,
     fd: BorrowedFd<'_>,

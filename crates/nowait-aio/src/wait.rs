@@ -4,14 +4,15 @@
 //!   waiting thread:     set bit 0 ─ read the blocks ─ none done? ─ sleep while the word is unchanged
 //!   completing thread:  mark blocks as done ─ add 2 to the word ─ bit 0 was set? ─ clear it, wake all
 //! ```
-//! A thread that reads the blocks after it set bit 0 either sees that a block is done or is woken. There is
-//! no count of sleeping threads, so a thread that is cancelled in its sleep leaves nothing behind.
+//! A thread that reads the blocks after it set bit 0 either sees that a block is done or is woken.
+//! There is no count of sleeping threads, so a thread that is cancelled in its sleep leaves nothing
+//! behind.
 //!
 //! # Signals
-//! A signal handler ends a wait, also a handler with SA_RESTART: aio_suspend(3) waits "until a signal
-//! interrupts the function". There is one exception, for programs that are notified by signals with
-//! SA_RESTART: every request would end their wait for another one. The wait goes on if such a signal was
-//! sent since the wait began or was last interrupted.
+//! A signal handler ends a wait, also a handler with SA_RESTART: aio_suspend(3) waits "until a
+//! signal interrupts the function". There is one exception, for programs that are notified by
+//! signals with SA_RESTART: every request would end their wait for another one. The wait goes on if
+//! such a signal was sent since the wait began or was last interrupted.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
@@ -40,7 +41,8 @@ static SIGNALS_BEGUN: AtomicU32 = AtomicU32::new(0);
 static SIGNALS_SENT: AtomicU32 = AtomicU32::new(0);
 static LAST_SIGNAL: AtomicI32 = AtomicI32::new(0);
 
-/// Runs `send`, which sends this signal as a notification, and counts the signal. Async-signal-safe.
+/// Runs `send`, which sends this signal as a notification, and counts the signal.
+/// Async-signal-safe.
 pub fn count_signal<E>(signo: c_int, send: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
     LAST_SIGNAL.store(signo, Ordering::SeqCst);
     SIGNALS_BEGUN.fetch_add(1, Ordering::SeqCst);
@@ -65,8 +67,8 @@ pub enum Wakeup {
 
 /// Waits until `is_ready` returns true, a signal handler has run, or the deadline has passed.
 ///
-/// `sleep` sleeps on the word: [`sleep`], or a function that is also a cancellation point. No frame here
-/// has a destructor, so a cancelled thread can unwind through it.
+/// `sleep` sleeps on the word: [`sleep`], or a function that is also a cancellation point. No frame
+/// here has a destructor, so a cancelled thread can unwind through it.
 pub fn until(
     is_ready: impl Fn() -> bool,
     deadline: &libc::timespec,

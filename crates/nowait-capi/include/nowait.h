@@ -41,7 +41,8 @@ struct timespec;
 #define NW_DONE 0
 
 /*
- The operation is queued: nw_reap will return its completion. Its ticket is in completion->ticket.
+ The operation is queued: nw_reap will return its completion. Its ticket is in
+ completion->ticket.
  */
 #define NW_QUEUED 1
 
@@ -116,8 +117,8 @@ struct timespec;
 #define NW_OP_SYNC_FILE_RANGE 9
 
 /*
- Opens the path at addr, relative to file or, if it is null, to the current directory: openat(2). flags are O_*, len is
- the mode. The result is a descriptor with O_CLOEXEC.
+ Opens the path at addr, relative to file or, if it is null, to the current directory: openat(2).
+ flags are O_*, len is the mode. The result is a descriptor with O_CLOEXEC.
  */
 #define NW_OP_OPENAT 10
 
@@ -127,7 +128,8 @@ struct timespec;
 #define NW_OP_STATX 11
 
 /*
- Borrows len bytes at offset of mapping into the struct nw_resident at addr, once they are resident: nw_mapping(3).
+ Borrows len bytes at offset of mapping into the struct nw_resident at addr, once they are
+ resident: nw_mapping(3).
  */
 #define NW_OP_MAPPING_LOAD 12
 
@@ -212,8 +214,8 @@ struct timespec;
 #define NW_CACHED_SKIPPED 4
 
 /*
- Follows symbolic links: the metadata is that of their targets, and so are d_type and ino if the mask has
- STATX_TYPE and STATX_INO.
+ Follows symbolic links: the metadata is that of their targets, and so are d_type and ino if the
+ mask has STATX_TYPE and STATX_INO.
  */
 #define NW_SCAN_FOLLOW 1
 
@@ -263,8 +265,8 @@ struct nw_mapping;
 struct nw_scan;
 
 /*
- The options of an engine. `size` is set by the program to sizeof(struct nw_engine_options). A field that is 0 has its
- default.
+ The options of an engine. `size` is set by the program to sizeof(struct nw_engine_options). A
+ field that is 0 has its default.
  */
 struct nw_engine_options {
   /*
@@ -292,11 +294,13 @@ struct nw_engine_options {
    */
   uint32_t blocking_workers;
   /*
-   The milliseconds after which the kernel's submission thread sleeps (IORING_SETUP_SQPOLL). 0: no such thread.
+   The milliseconds after which the kernel's submission thread sleeps (IORING_SETUP_SQPOLL). 0:
+   no such thread.
    */
   uint32_t sqpoll_idle_ms;
   /*
-   The bytes of the largest read that is copied from the page cache in the calling thread; default 256 KiB.
+   The bytes of the largest read that is copied from the page cache in the calling thread;
+   default 256 KiB.
    */
   uint64_t copy_limit;
 };
@@ -382,7 +386,8 @@ struct nw_completion {
 };
 
 /*
- The work of an engine since it was made. `size` is set by the program to sizeof(struct nw_stats).
+ The work of an engine since it was made. `size` is set by the program to sizeof(struct
+ nw_stats).
  */
 struct nw_stats {
   /*
@@ -454,7 +459,8 @@ struct nw_resident {
 };
 
 /*
- The pages of a range, by their state. `size` is set by the program to sizeof(struct nw_residency).
+ The pages of a range, by their state. `size` is set by the program to sizeof(struct
+ nw_residency).
  */
 struct nw_residency {
   /*
@@ -494,14 +500,15 @@ struct nw_residency {
    */
   uint32_t source;
   /*
-   1 if dirty, writeback, evicted and recently_evicted were counted. mincore(2) does not count them.
+   1 if dirty, writeback, evicted and recently_evicted were counted. mincore(2) does not count
+   them.
    */
   uint32_t has_states;
 };
 
 /*
- The options of a scan. `size` is set by the program to sizeof(struct nw_scan_options). A field that is 0 has its
- default.
+ The options of a scan. `size` is set by the program to sizeof(struct nw_scan_options). A field
+ that is 0 has its default.
  */
 struct nw_scan_options {
   /*
@@ -539,8 +546,8 @@ struct nw_scan_options {
 };
 
 /*
- One entry, followed by its metadata, name and attributes. nw_dirent_name, nw_dirent_statx and nw_dirent_xattr read
- those.
+ One entry, followed by its metadata, name and attributes. nw_dirent_name, nw_dirent_statx and
+ nw_dirent_xattr read those.
  */
 struct nw_dirent {
   /*
@@ -599,14 +606,14 @@ extern "C" {
 const char *nw_version(void);
 
 /*
- The system calls that the process may use: NW_CAN_PREADV2 and so on. They are tried at the first call. See
- nowait(3).
+ The system calls that the process may use: NW_CAN_PREADV2 and so on. They are tried at the first
+ call. See nowait(3).
  */
 unsigned int nw_capabilities(void);
 
 /*
- The text of an error: of −errno or of errno, as strerror(3), but without a buffer that threads share. The text
- is a constant. See nowait(3).
+ The text of an error: of −errno or of errno, as strerror(3), but without a buffer that threads
+ share. The text is a constant. See nowait(3).
  */
 const char *nw_strerror(int error);
 
@@ -617,31 +624,33 @@ int nw_engine_create(const struct nw_engine_options *options,
                      struct nw_engine **engine);
 
 /*
- Frees an engine. Returns 0, −EBUSY while operations are in flight or completions are not reaped, −EPERM for a
- local engine of another thread. See nw_engine(3).
+ Frees an engine. Returns 0, −EBUSY while operations are in flight or completions are not reaped,
+ −EPERM for a local engine of another thread. See nw_engine(3).
  */
 int nw_engine_destroy(struct nw_engine *engine);
 
 /*
- Submits one operation. Returns NW_DONE, NW_QUEUED or NW_FULL, or −errno if the operation is invalid. Its memory
- belongs to the engine until its completion. See nw_submit(3).
+ Submits one operation. Returns NW_DONE, NW_QUEUED or NW_FULL, or −errno if the operation is
+ invalid. Its memory belongs to the engine until its completion. See nw_submit(3).
  */
 int nw_submit(const struct nw_engine *engine,
               const struct nw_op *op,
               struct nw_completion *completion);
 
 /*
- Submits operations in their order, with one system call if possible, until the engine is full or an operation is
- invalid. Returns the number of operations that were taken, or −errno if the first one is invalid. nw_reap returns
- the completion of each, also of those that are done at once. See nw_submit(3).
+ Submits operations in their order, with one system call if possible, until the engine is full or
+ an operation is invalid. Returns the number of operations that were taken, or −errno if the
+ first one is invalid. nw_reap returns the completion of each, also of those that are done at
+ once. See nw_submit(3).
  */
 int nw_submit_batch(const struct nw_engine *engine,
                     const struct nw_op *ops,
                     unsigned int count);
 
 /*
- Takes completions. Waits until `wait_for` of them are there, nothing is in flight, or the time is up. A null
- timeout is no limit. Returns their number, which may be 0, or −errno. See nw_reap(3).
+ Takes completions. Waits until `wait_for` of them are there, nothing is in flight, or the time
+ is up. A null timeout is no limit. Returns their number, which may be 0, or −errno. See
+ nw_reap(3).
  */
 int nw_reap(const struct nw_engine *engine,
             struct nw_completion *completions,
@@ -650,20 +659,22 @@ int nw_reap(const struct nw_engine *engine,
             const struct timespec *timeout);
 
 /*
- An eventfd that is readable while there is something to reap, for poll(2) and epoll(7). It belongs to the engine:
- the program neither reads nor closes it. Returns −errno if there is none. See nw_reap(3).
+ An eventfd that is readable while there is something to reap, for poll(2) and epoll(7). It
+ belongs to the engine: the program neither reads nor closes it. Returns −errno if there is none.
+ See nw_reap(3).
  */
 int nw_engine_event_fd(const struct nw_engine *engine);
 
 /*
- Asks the engine to stop an operation. It has exactly one completion in any case, with −ECANCELED if it was stopped
- in time. Returns 0 or −errno. See nw_submit(3).
+ Asks the engine to stop an operation. It has exactly one completion in any case, with −ECANCELED
+ if it was stopped in time. Returns 0 or −errno. See nw_submit(3).
  */
 int nw_cancel(const struct nw_engine *engine,
               uint64_t ticket);
 
 /*
- The number of operations in flight, and of completions that are not reaped; or −errno. See nw_engine(3).
+ The number of operations in flight, and of completions that are not reaped; or −errno. See
+ nw_engine(3).
  */
 ssize_t nw_engine_in_flight(const struct nw_engine *engine);
 
@@ -673,21 +684,22 @@ ssize_t nw_engine_in_flight(const struct nw_engine *engine);
 int nw_engine_backend(const struct nw_engine *engine);
 
 /*
- The reason for the backend, until the engine is destroyed. Null if the handle is not an engine. See nw_engine(3).
+ The reason for the backend, until the engine is destroyed. Null if the handle is not an engine.
+ See nw_engine(3).
  */
 const char *nw_engine_why(const struct nw_engine *engine);
 
 /*
- The counters of an engine. stats->size is set by the program to sizeof(struct nw_stats). Returns 0 or −errno. See
- nw_engine(3).
+ The counters of an engine. stats->size is set by the program to sizeof(struct nw_stats). Returns
+ 0 or −errno. See nw_engine(3).
  */
 int nw_engine_stats(const struct nw_engine *engine,
                     struct nw_stats *stats);
 
 /*
- Copies the reason why an optional feature of the ring is missing, such as "polled" or "registered files", into
- `buf`, with a NUL at the end. Returns 0 if the engine has the feature, 1 if it is missing, or −errno: −ENOENT for
- an unknown name. See nw_engine(3).
+ Copies the reason why an optional feature of the ring is missing, such as "polled" or
+ "registered files", into `buf`, with a NUL at the end. Returns 0 if the engine has the feature,
+ 1 if it is missing, or −errno: −ENOENT for an unknown name. See nw_engine(3).
  */
 int nw_engine_feature(const struct nw_engine *engine,
                       const char *name,
@@ -695,15 +707,15 @@ int nw_engine_feature(const struct nw_engine *engine,
                       size_t len);
 
 /*
- Makes a file of an open descriptor, which stays the program's. It must stay open, and belong to the same file,
- until nw_file_close. Returns 0 or −errno. See nw_file(3).
+ Makes a file of an open descriptor, which stays the program's. It must stay open, and belong to
+ the same file, until nw_file_close. Returns 0 or −errno. See nw_file(3).
  */
 int nw_file_open(int fd,
                  struct nw_file **file);
 
 /*
- Frees a file. Its descriptor stays open. Returns 0, or −EBUSY while operations on it are in flight or a mapping
- of it exists. See nw_file(3).
+ Frees a file. Its descriptor stays open. Returns 0, or −EBUSY while operations on it are in
+ flight or a mapping of it exists. See nw_file(3).
  */
 int nw_file_close(struct nw_file *file);
 
@@ -713,8 +725,9 @@ int nw_file_close(struct nw_file *file);
 int nw_file_fd(const struct nw_file *file);
 
 /*
- As nw_pread_cached, if the file's history is in favour of a try, and counts the result in the history. Returns
- NW_CACHED_SKIPPED if recent tries have not paid: hand the read over. See nw_file(3).
+ As nw_pread_cached, if the file's history is in favour of a try, and counts the result in the
+ history. Returns NW_CACHED_SKIPPED if recent tries have not paid: hand the read over. See
+ nw_file(3).
  */
 int nw_file_pread_cached(const struct nw_file *file,
                          void *buf,
@@ -723,20 +736,21 @@ int nw_file_pread_cached(const struct nw_file *file,
                          size_t *n);
 
 /*
- Maps a file. If its bytes cannot be borrowed, nw_mapping_why has the reason, and nw_mapping_pread works all the same.
- Returns 0 or −errno. See nw_mapping(3).
+ Maps a file. If its bytes cannot be borrowed, nw_mapping_why has the reason, and
+ nw_mapping_pread works all the same. Returns 0 or −errno. See nw_mapping(3).
  */
 int nw_mapping_open(const struct nw_file *file,
                     struct nw_mapping **mapping);
 
 /*
- Frees a mapping. Everything that was borrowed must have been released. Returns 0 or −errno. See nw_mapping(3).
+ Frees a mapping. Everything that was borrowed must have been released. Returns 0 or −errno. See
+ nw_mapping(3).
  */
 int nw_mapping_close(struct nw_mapping *mapping);
 
 /*
- Borrows bytes if they are resident, in some tens of nanoseconds. The thread that borrows them releases them. Returns
- 0, −EAGAIN if they are not resident, or −errno. See nw_mapping(3).
+ Borrows bytes if they are resident, in some tens of nanoseconds. The thread that borrows them
+ releases them. Returns 0, −EAGAIN if they are not resident, or −errno. See nw_mapping(3).
  */
 int nw_mapping_get(const struct nw_mapping *mapping,
                    uint64_t offset,
@@ -744,8 +758,8 @@ int nw_mapping_get(const struct nw_mapping *mapping,
                    struct nw_resident *resident);
 
 /*
- As nw_mapping_get, and waits until the bytes are resident. Any thread may release them. Returns 0, or −errno if they
- cannot be borrowed. See nw_mapping(3).
+ As nw_mapping_get, and waits until the bytes are resident. Any thread may release them. Returns
+ 0, or −errno if they cannot be borrowed. See nw_mapping(3).
  */
 int nw_mapping_load(const struct nw_mapping *mapping,
                     uint64_t offset,
@@ -765,8 +779,8 @@ int nw_mapping_prefetch(const struct nw_mapping *mapping,
                         size_t len);
 
 /*
- Copies bytes: from memory if they are resident, otherwise by an ordinary read, which may wait. Returns the number of
- bytes, or −errno. See nw_mapping(3).
+ Copies bytes: from memory if they are resident, otherwise by an ordinary read, which may wait.
+ Returns the number of bytes, or −errno. See nw_mapping(3).
  */
 ssize_t nw_mapping_pread(const struct nw_mapping *mapping,
                          void *buf,
@@ -784,9 +798,10 @@ ssize_t nw_mapping_len(const struct nw_mapping *mapping);
 const char *nw_mapping_why(const struct nw_mapping *mapping);
 
 /*
- The number of bytes from offset on that are in the page cache without a gap, at most len. If page_map is not
- null, its bytes are set to 1 for each cached page that the range touches, and to 0 for others; it has a byte for
- each page, as the vector of mincore(2). Returns −EOPNOTSUPP if the residency is unknown. See nw_fincore(3).
+ The number of bytes from offset on that are in the page cache without a gap, at most len. If
+ page_map is not null, its bytes are set to 1 for each cached page that the range touches, and to
+ 0 for others; it has a byte for each page, as the vector of mincore(2). Returns −EOPNOTSUPP if
+ the residency is unknown. See nw_fincore(3).
  */
 ssize_t nw_fincore(int fd,
                    unsigned char *page_map,
@@ -794,16 +809,16 @@ ssize_t nw_fincore(int fd,
                    size_t len);
 
 /*
- nw_fincore without a map: the number of bytes from offset on that are in the page cache without a gap. See
- nw_fincore(3).
+ nw_fincore without a map: the number of bytes from offset on that are in the page cache without
+ a gap. See nw_fincore(3).
  */
 ssize_t nw_resident_prefix(int fd,
                            off_t offset,
                            size_t len);
 
 /*
- Counts the pages of a range by their state: cached, dirty, being written, evicted. Returns 0, −EOPNOTSUPP if the
- residency is unknown, or another −errno. See nw_fincore(3).
+ Counts the pages of a range by their state: cached, dirty, being written, evicted. Returns 0,
+ −EOPNOTSUPP if the residency is unknown, or another −errno. See nw_fincore(3).
  */
 int nw_residency(int fd,
                  off_t offset,
@@ -811,8 +826,8 @@ int nw_residency(int fd,
                  struct nw_residency *residency);
 
 /*
- preadv2(2), by system call. Every RWF_* flag is passed to the kernel, and none is dropped. Returns the number
- of bytes, or −errno, with errno set too. See nw_preadv2(3).
+ preadv2(2), by system call. Every RWF_* flag is passed to the kernel, and none is dropped.
+ Returns the number of bytes, or −errno, with errno set too. See nw_preadv2(3).
  */
 ssize_t nw_preadv2(int fd,
                    const struct iovec *iov,
@@ -821,8 +836,8 @@ ssize_t nw_preadv2(int fd,
                    int flags);
 
 /*
- pwritev2(2), by system call. Every RWF_* flag is passed to the kernel, and none is dropped. Returns the number
- of bytes, or −errno, with errno set too. See nw_preadv2(3).
+ pwritev2(2), by system call. Every RWF_* flag is passed to the kernel, and none is dropped.
+ Returns the number of bytes, or −errno, with errno set too. See nw_preadv2(3).
  */
 ssize_t nw_pwritev2(int fd,
                     const struct iovec *iov,
@@ -832,8 +847,8 @@ ssize_t nw_pwritev2(int fd,
 
 /*
  Reads what the page cache has of a range, without waiting for the device. Returns NW_CACHED_ALL,
- NW_CACHED_PREFIX, NW_CACHED_NOTHING or NW_CACHED_UNSUPPORTED, or −errno. *n is the number of bytes that were
- read. See nw_pread_cached(3).
+ NW_CACHED_PREFIX, NW_CACHED_NOTHING or NW_CACHED_UNSUPPORTED, or −errno. *n is the number of
+ bytes that were read. See nw_pread_cached(3).
  */
 int nw_pread_cached(int fd,
                     void *buf,
@@ -842,8 +857,8 @@ int nw_pread_cached(int fd,
                     size_t *n);
 
 /*
- Begins a scan of a directory. `options` may be null: names alone. The scan opens the directory again, and leaves the
- position of `dirfd` as it is. Returns 0 or −errno. See nw_xgetdents(3).
+ Begins a scan of a directory. `options` may be null: names alone. The scan opens the directory
+ again, and leaves the position of `dirfd` as it is. Returns 0 or −errno. See nw_xgetdents(3).
  */
 int nw_scan_open(int dirfd,
                  const struct nw_scan_options *options,
@@ -855,18 +870,18 @@ int nw_scan_open(int dirfd,
 int nw_scan_close(struct nw_scan *scan);
 
 /*
- Fills a buffer with records of entries (struct nw_dirent), as getdents64(2) does. Returns the number of bytes, 0 at
- the end of the directory, −EINVAL if the buffer is too small for the next entry, or another −errno. The next call
- continues. See nw_xgetdents(3).
+ Fills a buffer with records of entries (struct nw_dirent), as getdents64(2) does. Returns the
+ number of bytes, 0 at the end of the directory, −EINVAL if the buffer is too small for the next
+ entry, or another −errno. The next call continues. See nw_xgetdents(3).
  */
 ssize_t nw_xgetdents(const struct nw_scan *scan,
                      void *buf,
                      size_t len);
 
 /*
- Calls `each` with every entry, until it returns another value than 0. Returns that value, 0 at the end, or −errno.
- The entry is valid during the call. `each` must return: it must not end by longjmp(3) or an exception. See
- nw_xgetdents(3).
+ Calls `each` with every entry, until it returns another value than 0. Returns that value, 0 at
+ the end, or −errno. The entry is valid during the call. `each` must return: it must not end by
+ longjmp(3) or an exception. See nw_xgetdents(3).
  */
 int nw_scan_each(const struct nw_scan *scan,
                  int (*each)(const struct nw_dirent *entry,
@@ -874,9 +889,10 @@ int nw_scan_each(const struct nw_scan *scan,
                  void *data);
 
 /*
- Begins to load the inodes of at most `limit` entries into the kernel's caches, sorted and in the background, from the
- position *cookie on, which is 0 at the beginning. A limit of 0 is none. *cookie becomes the position after them.
- Returns the number of entries, 0 at the end of the directory, or −errno. See nw_dirreadahead(3).
+ Begins to load the inodes of at most `limit` entries into the kernel's caches, sorted and in the
+ background, from the position *cookie on, which is 0 at the beginning. A limit of 0 is none.
+ *cookie becomes the position after them. Returns the number of entries, 0 at the end of the
+ directory, or −errno. See nw_dirreadahead(3).
  */
 ssize_t nw_dirreadahead(int dirfd,
                         size_t limit,

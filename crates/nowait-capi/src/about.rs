@@ -21,8 +21,8 @@ pub extern "C" fn nw_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
-/// The system calls that the process may use: NW_CAN_PREADV2 and so on. They are tried at the first call. See
-/// nowait(3).
+/// The system calls that the process may use: NW_CAN_PREADV2 and so on. They are tried at the first
+/// call. See nowait(3).
 #[unsafe(no_mangle)]
 pub extern "C" fn nw_capabilities() -> c_uint {
     guard_or(0, || {
@@ -35,8 +35,8 @@ pub extern "C" fn nw_capabilities() -> c_uint {
     })
 }
 
-/// The text of an error: of −errno or of errno, as strerror(3), but without a buffer that threads share. The text
-/// is a constant. See nowait(3).
+/// The text of an error: of −errno or of errno, as strerror(3), but without a buffer that threads
+/// share. The text is a constant. See nowait(3).
 #[unsafe(no_mangle)]
 pub extern "C" fn nw_strerror(error: c_int) -> *const c_char {
     unsafe extern "C" {

@@ -25,7 +25,8 @@ use crate::handle::{self, Closed, Slot};
 
 /// The operation is done: *completion has its result.
 pub const NW_DONE: c_int = 0;
-/// The operation is queued: nw_reap will return its completion. Its ticket is in completion->ticket.
+/// The operation is queued: nw_reap will return its completion. Its ticket is in
+/// completion->ticket.
 pub const NW_QUEUED: c_int = 1;
 /// The engine is full: reap, then submit the operation again.
 pub const NW_FULL: c_int = 2;
@@ -66,8 +67,8 @@ thread_local! {
 }
 
 impl Inner {
-    /// An engine that the calling thread may use. EPERM for a local engine of another thread, which nothing of it
-    /// may touch.
+    /// An engine that the calling thread may use. EPERM for a local engine of another thread, which
+    /// nothing of it may touch.
     ///
     /// # Safety
     /// As [`Slot::get`].
@@ -129,8 +130,8 @@ pub unsafe extern "C" fn nw_engine_create(
     })
 }
 
-/// Frees an engine. Returns 0, −EBUSY while operations are in flight or completions are not reaped, −EPERM for a
-/// local engine of another thread. See nw_engine(3).
+/// Frees an engine. Returns 0, −EBUSY while operations are in flight or completions are not reaped,
+/// −EPERM for a local engine of another thread. See nw_engine(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_engine_destroy(engine: *mut nw_engine) -> c_int {
     let close = |engine: Inner| {
@@ -147,8 +148,8 @@ pub unsafe extern "C" fn nw_engine_destroy(engine: *mut nw_engine) -> c_int {
     guard(|| unsafe { Slot::<Inner>::close(engine, close) }.map(|()| 0))
 }
 
-/// Submits one operation. Returns NW_DONE, NW_QUEUED or NW_FULL, or −errno if the operation is invalid. Its memory
-/// belongs to the engine until its completion. See nw_submit(3).
+/// Submits one operation. Returns NW_DONE, NW_QUEUED or NW_FULL, or −errno if the operation is
+/// invalid. Its memory belongs to the engine until its completion. See nw_submit(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_submit(
     engine: *const nw_engine,
@@ -182,9 +183,10 @@ pub unsafe extern "C" fn nw_submit(
     })
 }
 
-/// Submits operations in their order, with one system call if possible, until the engine is full or an operation is
-/// invalid. Returns the number of operations that were taken, or −errno if the first one is invalid. nw_reap returns
-/// the completion of each, also of those that are done at once. See nw_submit(3).
+/// Submits operations in their order, with one system call if possible, until the engine is full or
+/// an operation is invalid. Returns the number of operations that were taken, or −errno if the
+/// first one is invalid. nw_reap returns the completion of each, also of those that are done at
+/// once. See nw_submit(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_submit_batch(
     engine: *const nw_engine,
@@ -234,8 +236,9 @@ fn with_list<T, R>(
     result
 }
 
-/// Takes completions. Waits until `wait_for` of them are there, nothing is in flight, or the time is up. A null
-/// timeout is no limit. Returns their number, which may be 0, or −errno. See nw_reap(3).
+/// Takes completions. Waits until `wait_for` of them are there, nothing is in flight, or the time
+/// is up. A null timeout is no limit. Returns their number, which may be 0, or −errno. See
+/// nw_reap(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_reap(
     engine: *const nw_engine,
@@ -294,8 +297,9 @@ fn duration(time: &timespec) -> Outcome<Duration> {
     }
 }
 
-/// An eventfd that is readable while there is something to reap, for poll(2) and epoll(7). It belongs to the engine:
-/// the program neither reads nor closes it. Returns −errno if there is none. See nw_reap(3).
+/// An eventfd that is readable while there is something to reap, for poll(2) and epoll(7). It
+/// belongs to the engine: the program neither reads nor closes it. Returns −errno if there is none.
+/// See nw_reap(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_engine_event_fd(engine: *const nw_engine) -> c_int {
     guard(|| {
@@ -312,8 +316,8 @@ pub unsafe extern "C" fn nw_engine_event_fd(engine: *const nw_engine) -> c_int {
     })
 }
 
-/// Asks the engine to stop an operation. It has exactly one completion in any case, with −ECANCELED if it was stopped
-/// in time. Returns 0 or −errno. See nw_submit(3).
+/// Asks the engine to stop an operation. It has exactly one completion in any case, with −ECANCELED
+/// if it was stopped in time. Returns 0 or −errno. See nw_submit(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_cancel(engine: *const nw_engine, ticket: u64) -> c_int {
     guard(|| {
@@ -327,7 +331,8 @@ pub unsafe extern "C" fn nw_cancel(engine: *const nw_engine, ticket: u64) -> c_i
     })
 }
 
-/// The number of operations in flight, and of completions that are not reaped; or −errno. See nw_engine(3).
+/// The number of operations in flight, and of completions that are not reaped; or −errno. See
+/// nw_engine(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_engine_in_flight(engine: *const nw_engine) -> ssize_t {
     guard(|| {
@@ -353,7 +358,8 @@ pub unsafe extern "C" fn nw_engine_backend(engine: *const nw_engine) -> c_int {
     })
 }
 
-/// The reason for the backend, until the engine is destroyed. Null if the handle is not an engine. See nw_engine(3).
+/// The reason for the backend, until the engine is destroyed. Null if the handle is not an engine.
+/// See nw_engine(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_engine_why(engine: *const nw_engine) -> *const c_char {
     guard_or(std::ptr::null(), || {
@@ -362,8 +368,8 @@ pub unsafe extern "C" fn nw_engine_why(engine: *const nw_engine) -> *const c_cha
     })
 }
 
-/// The counters of an engine. stats->size is set by the program to sizeof(struct nw_stats). Returns 0 or −errno. See
-/// nw_engine(3).
+/// The counters of an engine. stats->size is set by the program to sizeof(struct nw_stats). Returns
+/// 0 or −errno. See nw_engine(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_engine_stats(engine: *const nw_engine, stats: *mut nw_stats) -> c_int {
     guard(|| {
@@ -377,9 +383,9 @@ pub unsafe extern "C" fn nw_engine_stats(engine: *const nw_engine, stats: *mut n
     })
 }
 
-/// Copies the reason why an optional feature of the ring is missing, such as "polled" or "registered files", into
-/// `buf`, with a NUL at the end. Returns 0 if the engine has the feature, 1 if it is missing, or −errno: −ENOENT for
-/// an unknown name. See nw_engine(3).
+/// Copies the reason why an optional feature of the ring is missing, such as "polled" or
+/// "registered files", into `buf`, with a NUL at the end. Returns 0 if the engine has the feature,
+/// 1 if it is missing, or −errno: −ENOENT for an unknown name. See nw_engine(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_engine_feature(
     engine: *const nw_engine,

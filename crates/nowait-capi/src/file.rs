@@ -17,7 +17,8 @@ use crate::rw::{descriptor, read_cached};
 pub struct nw_file(());
 
 struct Inner {
-    /// Operations have clones. This is the last one, so the descriptor is never closed by the library.
+    /// Operations have clones. This is the last one, so the descriptor is never closed by the
+    /// library.
     handle: ManuallyDrop<Handle>,
 }
 
@@ -39,8 +40,8 @@ pub(crate) unsafe fn handle_of<'a>(file: *const nw_file) -> Outcome<&'a Handle> 
     unsafe { Slot::<Inner>::get(file) }.map(|file| &*file.handle)
 }
 
-/// Makes a file of an open descriptor, which stays the program's. It must stay open, and belong to the same file,
-/// until nw_file_close. Returns 0 or −errno. See nw_file(3).
+/// Makes a file of an open descriptor, which stays the program's. It must stay open, and belong to
+/// the same file, until nw_file_close. Returns 0 or −errno. See nw_file(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_file_open(fd: c_int, file: *mut *mut nw_file) -> c_int {
     guard(|| {
@@ -64,8 +65,8 @@ pub unsafe extern "C" fn nw_file_open(fd: c_int, file: *mut *mut nw_file) -> c_i
     })
 }
 
-/// Frees a file. Its descriptor stays open. Returns 0, or −EBUSY while operations on it are in flight or a mapping
-/// of it exists. See nw_file(3).
+/// Frees a file. Its descriptor stays open. Returns 0, or −EBUSY while operations on it are in
+/// flight or a mapping of it exists. See nw_file(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_file_close(file: *mut nw_file) -> c_int {
     let close = |file: Inner| match ManuallyDrop::into_inner(file.handle).into_fd() {
@@ -89,8 +90,9 @@ pub unsafe extern "C" fn nw_file_fd(file: *const nw_file) -> c_int {
     guard(|| unsafe { handle_of(file) }.map(|handle| handle.as_fd().as_raw_fd()))
 }
 
-/// As nw_pread_cached, if the file's history is in favour of a try, and counts the result in the history. Returns
-/// NW_CACHED_SKIPPED if recent tries have not paid: hand the read over. See nw_file(3).
+/// As nw_pread_cached, if the file's history is in favour of a try, and counts the result in the
+/// history. Returns NW_CACHED_SKIPPED if recent tries have not paid: hand the read over. See
+/// nw_file(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_file_pread_cached(
     file: *const nw_file,

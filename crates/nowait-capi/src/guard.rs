@@ -114,8 +114,8 @@ unsafe fn size_in_c<T: Extensible>(pointer: *const T) -> Outcome<usize> {
     }
 }
 
-/// Copies a struct that begins with its size from C. Fields that the caller's version does not have are 0.
-/// E2BIG if the caller's version has further fields that are not 0, as clone3(2) does.
+/// Copies a struct that begins with its size from C. Fields that the caller's version does not have
+/// are 0. E2BIG if the caller's version has further fields that are not 0, as clone3(2) does.
 ///
 /// # Safety
 /// The pointer is null, or points to as many bytes as the first field says.

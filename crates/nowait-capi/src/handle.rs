@@ -1,9 +1,9 @@
-//! The memory of handles. It is used again for handles of the same type, and never for anything else. So a use
-//! after close finds a closed handle, and not other data: it fails with EBADF, unless a new handle has
-//! taken the place meanwhile.
+//! The memory of handles. It is used again for handles of the same type, and never for anything
+//! else. So a use after close finds a closed handle, and not other data: it fails with EBADF,
+//! unless a new handle has taken the place meanwhile.
 //!
-//! The list of closed handles is never waited for: a fork may have left it locked for ever. A handle that finds it locked
-//! gets new memory, or is not used again.
+//! The list of closed handles is never waited for: a fork may have left it locked for ever. A
+//! handle that finds it locked gets new memory, or is not used again.
 
 use std::cell::UnsafeCell;
 use std::sync::Mutex;
@@ -66,7 +66,8 @@ impl<T: Handle> Slot<T> {
     /// The value of an open handle. EFAULT for a null pointer, EBADF for a closed handle.
     ///
     /// # Safety
-    /// The pointer is null or was returned by `open`, and no other thread closes the handle during `'a`.
+    /// The pointer is null or was returned by `open`, and no other thread closes the handle during
+    /// `'a`.
     #[inline]
     pub unsafe fn get<'a>(pointer: *const T::InC) -> Outcome<&'a T> {
         // SAFETY: slots are never freed.

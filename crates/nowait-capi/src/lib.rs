@@ -1,7 +1,8 @@
-//! libnowait: nowait for C and C++. The header is `include/nowait.h`, made from this crate by cbindgen.
+//! libnowait: nowait for C and C++. The header is `include/nowait.h`, made from this crate by
+//! cbindgen.
 //!
-//! Each function converts its arguments, calls the library, and converts the result. It has no policy of its
-//! own. Each group of functions is one file, and has one manual page:
+//! Each function converts its arguments, calls the library, and converts the result. It has no
+//! policy of its own. Each group of functions is one file, and has one manual page:
 //!
 //! ```text
 //!  rw           nw_preadv2, nw_pwritev2, nw_pread_cached                            nw_preadv2(3), nw_pread_cached(3)

@@ -70,8 +70,8 @@ fn range(offset: u64, len: size_t) -> Outcome<Range<u64>> {
     Ok(offset..end)
 }
 
-/// Maps a file. If its bytes cannot be borrowed, nw_mapping_why has the reason, and nw_mapping_pread works all the same.
-/// Returns 0 or −errno. See nw_mapping(3).
+/// Maps a file. If its bytes cannot be borrowed, nw_mapping_why has the reason, and
+/// nw_mapping_pread works all the same. Returns 0 or −errno. See nw_mapping(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_mapping_open(
     file: *const nw_file,
@@ -87,15 +87,16 @@ pub unsafe extern "C" fn nw_mapping_open(
     })
 }
 
-/// Frees a mapping. Everything that was borrowed must have been released. Returns 0 or −errno. See nw_mapping(3).
+/// Frees a mapping. Everything that was borrowed must have been released. Returns 0 or −errno. See
+/// nw_mapping(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_mapping_close(mapping: *mut nw_mapping) -> c_int {
     // SAFETY: the C program's promise: the manual page.
     guard(|| unsafe { Slot::<Inner>::close(mapping, |_| Ok(())) }.map(|()| 0))
 }
 
-/// Borrows bytes if they are resident, in some tens of nanoseconds. The thread that borrows them releases them. Returns
-/// 0, −EAGAIN if they are not resident, or −errno. See nw_mapping(3).
+/// Borrows bytes if they are resident, in some tens of nanoseconds. The thread that borrows them
+/// releases them. Returns 0, −EAGAIN if they are not resident, or −errno. See nw_mapping(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_mapping_get(
     mapping: *const nw_mapping,
@@ -111,8 +112,8 @@ pub unsafe extern "C" fn nw_mapping_get(
     })
 }
 
-/// As nw_mapping_get, and waits until the bytes are resident. Any thread may release them. Returns 0, or −errno if they
-/// cannot be borrowed. See nw_mapping(3).
+/// As nw_mapping_get, and waits until the bytes are resident. Any thread may release them. Returns
+/// 0, or −errno if they cannot be borrowed. See nw_mapping(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_mapping_load(
     mapping: *const nw_mapping,
@@ -132,8 +133,9 @@ pub unsafe extern "C" fn nw_mapping_load(
 /// Borrows bytes by `take`. The place has no bytes if that fails.
 ///
 /// # Safety
-/// `mapping` is as [`Slot::get`] demands, and `resident` is null or valid for writes. The program releases what it
-/// borrows before it frees the mapping, so the mapping lives for as long as the borrow.
+/// `mapping` is as [`Slot::get`] demands, and `resident` is null or valid for writes. The program
+/// releases what it borrows before it frees the mapping, so the mapping lives for as long as the
+/// borrow.
 unsafe fn borrow(
     mapping: *const nw_mapping,
     offset: u64,
@@ -151,10 +153,12 @@ unsafe fn borrow(
     Ok(0)
 }
 
-/// The place where a load on an engine puts what it borrows. It belongs to the engine until the completion.
+/// The place where a load on an engine puts what it borrows. It belongs to the engine until the
+/// completion.
 struct Place(*mut nw_resident);
 
-// SAFETY: only the worker that runs the load uses the place, and the program promises that it is valid until then.
+// SAFETY: only the worker that runs the load uses the place, and the program promises that it is
+// valid until then.
 unsafe impl Send for Place {}
 
 /// The operation of an engine that makes the call nw_mapping_load.
@@ -218,8 +222,8 @@ pub unsafe extern "C" fn nw_mapping_prefetch(
     })
 }
 
-/// Copies bytes: from memory if they are resident, otherwise by an ordinary read, which may wait. Returns the number of
-/// bytes, or −errno. See nw_mapping(3).
+/// Copies bytes: from memory if they are resident, otherwise by an ordinary read, which may wait.
+/// Returns the number of bytes, or −errno. See nw_mapping(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_mapping_pread(
     mapping: *const nw_mapping,

@@ -8,7 +8,8 @@ use nowait::residency::{Answer, Source, page_map, page_size, residency, resident
 use crate::guard::{Extensible, Outcome, copy_out, failed, guard_with_errno};
 use crate::rw::descriptor;
 
-/// The pages of a range, by their state. `size` is set by the program to sizeof(struct nw_residency).
+/// The pages of a range, by their state. `size` is set by the program to sizeof(struct
+/// nw_residency).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct nw_residency {
@@ -30,7 +31,8 @@ pub struct nw_residency {
     pub unasked: u64,
     /// NW_SOURCE_CACHESTAT or NW_SOURCE_MINCORE.
     pub source: u32,
-    /// 1 if dirty, writeback, evicted and recently_evicted were counted. mincore(2) does not count them.
+    /// 1 if dirty, writeback, evicted and recently_evicted were counted. mincore(2) does not count
+    /// them.
     pub has_states: u32,
 }
 
@@ -56,9 +58,10 @@ fn range(offset: off_t, len: size_t) -> Outcome<(u64, u64)> {
     Ok((offset, len as u64))
 }
 
-/// The number of bytes from offset on that are in the page cache without a gap, at most len. If page_map is not
-/// null, its bytes are set to 1 for each cached page that the range touches, and to 0 for others; it has a byte for
-/// each page, as the vector of mincore(2). Returns −EOPNOTSUPP if the residency is unknown. See nw_fincore(3).
+/// The number of bytes from offset on that are in the page cache without a gap, at most len. If
+/// page_map is not null, its bytes are set to 1 for each cached page that the range touches, and to
+/// 0 for others; it has a byte for each page, as the vector of mincore(2). Returns −EOPNOTSUPP if
+/// the residency is unknown. See nw_fincore(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_fincore(
     fd: c_int,
@@ -93,8 +96,8 @@ pub unsafe extern "C" fn nw_fincore(
     })
 }
 
-/// nw_fincore without a map: the number of bytes from offset on that are in the page cache without a gap. See
-/// nw_fincore(3).
+/// nw_fincore without a map: the number of bytes from offset on that are in the page cache without
+/// a gap. See nw_fincore(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_resident_prefix(fd: c_int, offset: off_t, len: size_t) -> ssize_t {
     guard_with_errno(|| {
@@ -106,8 +109,8 @@ pub unsafe extern "C" fn nw_resident_prefix(fd: c_int, offset: off_t, len: size_
     })
 }
 
-/// Counts the pages of a range by their state: cached, dirty, being written, evicted. Returns 0, −EOPNOTSUPP if the
-/// residency is unknown, or another −errno. See nw_fincore(3).
+/// Counts the pages of a range by their state: cached, dirty, being written, evicted. Returns 0,
+/// −EOPNOTSUPP if the residency is unknown, or another −errno. See nw_fincore(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_residency(
     fd: c_int,

@@ -29,8 +29,8 @@ fn syscall(
     offset: off_t,
     flags: c_int,
 ) -> Outcome<ssize_t> {
-    // The arguments of syscall(2) are as wide as a register. The offset has a low and a high half: on 64 bits the
-    // high half is unused.
+    // The arguments of syscall(2) are as wide as a register. The offset has a low and a high half:
+    // on 64 bits the high half is unused.
     let word = |value: c_int| libc::c_long::from(value);
     // SAFETY: the kernel checks all addresses, and the C program owns the memory.
     let n = unsafe {
@@ -51,8 +51,8 @@ fn syscall(
     Ok(n as ssize_t)
 }
 
-/// preadv2(2), by system call. Every RWF_* flag is passed to the kernel, and none is dropped. Returns the number
-/// of bytes, or −errno, with errno set too. See nw_preadv2(3).
+/// preadv2(2), by system call. Every RWF_* flag is passed to the kernel, and none is dropped.
+/// Returns the number of bytes, or −errno, with errno set too. See nw_preadv2(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_preadv2(
     fd: c_int,
@@ -64,8 +64,8 @@ pub unsafe extern "C" fn nw_preadv2(
     guard_with_errno(|| syscall(libc::SYS_preadv2, fd, iov, iovcnt, offset, flags))
 }
 
-/// pwritev2(2), by system call. Every RWF_* flag is passed to the kernel, and none is dropped. Returns the number
-/// of bytes, or −errno, with errno set too. See nw_preadv2(3).
+/// pwritev2(2), by system call. Every RWF_* flag is passed to the kernel, and none is dropped.
+/// Returns the number of bytes, or −errno, with errno set too. See nw_preadv2(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_pwritev2(
     fd: c_int,
@@ -78,8 +78,8 @@ pub unsafe extern "C" fn nw_pwritev2(
 }
 
 /// Reads what the page cache has of a range, without waiting for the device. Returns NW_CACHED_ALL,
-/// NW_CACHED_PREFIX, NW_CACHED_NOTHING or NW_CACHED_UNSUPPORTED, or −errno. *n is the number of bytes that were
-/// read. See nw_pread_cached(3).
+/// NW_CACHED_PREFIX, NW_CACHED_NOTHING or NW_CACHED_UNSUPPORTED, or −errno. *n is the number of
+/// bytes that were read. See nw_pread_cached(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_pread_cached(
     fd: c_int,
@@ -97,8 +97,8 @@ pub unsafe extern "C" fn nw_pread_cached(
     })
 }
 
-/// Reads into memory of the C program what the page cache has, by `read`, and converts the result. `read` returns
-/// `None` if it has tried nothing.
+/// Reads into memory of the C program what the page cache has, by `read`, and converts the result.
+/// `read` returns `None` if it has tried nothing.
 ///
 /// # Safety
 /// The memory is writable, or not mapped. `n` is null, or valid for writes.
@@ -135,7 +135,8 @@ pub(crate) unsafe fn descriptor<'a>(fd: c_int) -> Outcome<BorrowedFd<'a>> {
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-/// Memory of the C program to read into. EFAULT for a null pointer, EINVAL for more bytes than can be read.
+/// Memory of the C program to read into. EFAULT for a null pointer, EINVAL for more bytes than can
+/// be read.
 ///
 /// # Safety
 /// The memory is writable for `'a`, or not mapped.

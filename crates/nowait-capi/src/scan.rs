@@ -1,4 +1,5 @@
-//! nw_scan: the entries of a directory with metadata and extended attributes; and readahead of a directory.
+//! nw_scan: the entries of a directory with metadata and extended attributes; and readahead of a
+//! directory.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -13,8 +14,8 @@ use crate::guard::{Extensible, Outcome, copy_in, errno, failed, get_mut, guard, 
 use crate::handle::{self, Closed, Slot};
 use crate::rw::descriptor;
 
-/// Follows symbolic links: the metadata is that of their targets, and so are d_type and ino if the mask has
-/// STATX_TYPE and STATX_INO.
+/// Follows symbolic links: the metadata is that of their targets, and so are d_type and ino if the
+/// mask has STATX_TYPE and STATX_INO.
 pub const NW_SCAN_FOLLOW: u32 = 1;
 /// Accepts cached attributes of a network filesystem (AT_STATX_DONT_SYNC).
 pub const NW_SCAN_DONT_SYNC: u32 = 2;
@@ -34,8 +35,8 @@ const FLAGS: u32 = NW_SCAN_FOLLOW
     | NW_SCAN_XATTR_NAMES
     | NW_SCAN_XATTR_VALUES;
 
-/// The options of a scan. `size` is set by the program to sizeof(struct nw_scan_options). A field that is 0 has its
-/// default.
+/// The options of a scan. `size` is set by the program to sizeof(struct nw_scan_options). A field
+/// that is 0 has its default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nw_scan_options {
@@ -75,8 +76,8 @@ impl Default for nw_scan_options {
 // SAFETY: integers and a pointer, which may be null; the size comes first.
 unsafe impl Extensible for nw_scan_options {}
 
-/// One entry, followed by its metadata, name and attributes. nw_dirent_name, nw_dirent_statx and nw_dirent_xattr read
-/// those.
+/// One entry, followed by its metadata, name and attributes. nw_dirent_name, nw_dirent_statx and
+/// nw_dirent_xattr read those.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nw_dirent {
@@ -130,8 +131,8 @@ impl handle::Handle for Inner {
 }
 
 impl Inner {
-    /// The state. EBUSY if another call on the scan has not returned yet: in another thread, or the one that
-    /// has called back.
+    /// The state. EBUSY if another call on the scan has not returned yet: in another thread, or the
+    /// one that has called back.
     fn state(&self) -> Outcome<MutexGuard<'_, State>> {
         match self.0.try_lock() {
             Ok(state) => Ok(state),
@@ -154,8 +155,8 @@ fn reopened(dirfd: c_int) -> Outcome<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Begins a scan of a directory. `options` may be null: names alone. The scan opens the directory again, and leaves the
-/// position of `dirfd` as it is. Returns 0 or −errno. See nw_xgetdents(3).
+/// Begins a scan of a directory. `options` may be null: names alone. The scan opens the directory
+/// again, and leaves the position of `dirfd` as it is. Returns 0 or −errno. See nw_xgetdents(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_scan_open(
     dirfd: c_int,
@@ -256,9 +257,9 @@ pub unsafe extern "C" fn nw_scan_close(scan: *mut nw_scan) -> c_int {
     guard(|| unsafe { Slot::<Inner>::close(scan, close) }.map(|()| 0))
 }
 
-/// Fills a buffer with records of entries (struct nw_dirent), as getdents64(2) does. Returns the number of bytes, 0 at
-/// the end of the directory, −EINVAL if the buffer is too small for the next entry, or another −errno. The next call
-/// continues. See nw_xgetdents(3).
+/// Fills a buffer with records of entries (struct nw_dirent), as getdents64(2) does. Returns the
+/// number of bytes, 0 at the end of the directory, −EINVAL if the buffer is too small for the next
+/// entry, or another −errno. The next call continues. See nw_xgetdents(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_xgetdents(
     scan: *const nw_scan,
@@ -280,9 +281,9 @@ pub unsafe extern "C" fn nw_xgetdents(
     })
 }
 
-/// Calls `each` with every entry, until it returns another value than 0. Returns that value, 0 at the end, or −errno.
-/// The entry is valid during the call. `each` must return: it must not end by longjmp(3) or an exception. See
-/// nw_xgetdents(3).
+/// Calls `each` with every entry, until it returns another value than 0. Returns that value, 0 at
+/// the end, or −errno. The entry is valid during the call. `each` must return: it must not end by
+/// longjmp(3) or an exception. See nw_xgetdents(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_scan_each(
     scan: *const nw_scan,
@@ -300,7 +301,8 @@ pub unsafe extern "C" fn nw_scan_each(
             record.resize(record.len().max(size + align_of::<nw_dirent>()), 0);
             let start = record.as_ptr().align_offset(align_of::<nw_dirent>());
             write_record(&entry, &attributes, &mut record[start..start + size]);
-            // SAFETY: the record is complete and aligned. The function is as the manual page demands.
+            // SAFETY: the record is complete and aligned. The function is as the manual page
+            // demands.
             let said = unsafe { each(record[start..].as_ptr().cast(), data) };
             state.record = record;
             if said != 0 {
@@ -333,8 +335,8 @@ impl State {
         Ok(filled)
     }
 
-    /// The next entry, or `None` at the end. The errors of parts of the directory come after all other entries. If
-    /// `may_wait` is false, it also returns `None` at the end of a batch.
+    /// The next entry, or `None` at the end. The errors of parts of the directory come after all
+    /// other entries. If `may_wait` is false, it also returns `None` at the end of a batch.
     fn next(&mut self, may_wait: bool) -> Outcome<Option<DirEntry>> {
         loop {
             if let Some((batch, at)) = &mut self.batch {
@@ -393,8 +395,8 @@ impl State {
     }
 }
 
-/// The attributes of an entry: for each the lengths of name and value, the name with a NUL, the value, and bytes up to
-/// a multiple of 4.
+/// The attributes of an entry: for each the lengths of name and value, the name with a NUL, the
+/// value, and bytes up to a multiple of 4.
 struct Attributes {
     bytes: Vec<u8>,
     error: i32,
@@ -467,9 +469,10 @@ fn d_type(kind: FileType) -> u8 {
     }
 }
 
-/// Begins to load the inodes of at most `limit` entries into the kernel's caches, sorted and in the background, from the
-/// position *cookie on, which is 0 at the beginning. A limit of 0 is none. *cookie becomes the position after them.
-/// Returns the number of entries, 0 at the end of the directory, or −errno. See nw_dirreadahead(3).
+/// Begins to load the inodes of at most `limit` entries into the kernel's caches, sorted and in the
+/// background, from the position *cookie on, which is 0 at the beginning. A limit of 0 is none.
+/// *cookie becomes the position after them. Returns the number of entries, 0 at the end of the
+/// directory, or −errno. See nw_dirreadahead(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_dirreadahead(dirfd: c_int, limit: size_t, cookie: *mut u64) -> ssize_t {
     guard_with_errno(|| {

@@ -1,6 +1,6 @@
-//! The batches of a walk, listed by a thread of their own. The calling thread does not wait for the device, so
-//! that it can handle a stop request while a device hangs. If the process may not have another thread, the
-//! calling thread lists.
+//! The batches of a walk, listed by a thread of their own. The calling thread does not wait for the
+//! device, so that it can handle a stop request while a device hangs. If the process may not have
+//! another thread, the calling thread lists.
 
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -32,7 +32,8 @@ enum Listing {
 }
 
 impl<'a> Batches<'a> {
-    /// Begins the walk of a given root. Reports a failure and returns `None` if that is not possible.
+    /// Begins the walk of a given root. Reports a failure and returns `None` if that is not
+    /// possible.
     pub fn open(
         root: &Path,
         options: &Options,

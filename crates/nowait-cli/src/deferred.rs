@@ -1,5 +1,5 @@
-//! Arguments that are described to the parser only when their verb is used. Describing the arguments of
-//! all verbs takes as long as listing a small directory.
+//! Arguments that are described to the parser only when their verb is used. Describing the
+//! arguments of all verbs takes as long as listing a small directory.
 
 use std::ops::Deref;
 
@@ -7,8 +7,8 @@ use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 
 use crate::help::in_paragraphs;
 
-/// A verb's arguments. The one-line description for the list of verbs stands at the verb's variant, because
-/// the list is printed before these arguments are described.
+/// A verb's arguments. The one-line description for the list of verbs stands at the verb's variant,
+/// because the list is printed before these arguments are described.
 #[derive(Clone, Debug)]
 pub struct Deferred<A>(A);
 

@@ -12,6 +12,7 @@ mod live;
 mod pool;
 mod report;
 mod turn;
+mod way;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -21,7 +22,8 @@ use contender::Contender;
 use file::DemoFile;
 use live::Live;
 use report::{Backend, Report, Rows};
-use turn::{Figures, Turn, Way};
+use turn::{Figures, Turn};
+use way::Way;
 
 use crate::output::Output;
 use crate::problem::{INTERRUPTED, Problem};

@@ -1,10 +1,10 @@
-//! `nowait doctor` reports what the kernel, the sandbox and a filesystem support, what each call costs, and
-//! the backend and plans that the library chooses.
+//! `nowait doctor` reports what the kernel, the sandbox and a filesystem support, what each call
+//! costs, and the backend and plans that the library chooses.
 //!
-//! The order of work: [`machine`] tries the kernel's and the sandbox's calls, [`test_file`] finds a file for
-//! the checks, [`checks`] tries the filesystem with this file, [`costs`] measures, [`decisions`] asks the
-//! library for its decisions, and [`report`] and [`page`] make the output. All features are found by trying
-//! them. The kernel's release is shown but not used.
+//! The order of work: [`machine`] tries the kernel's and the sandbox's calls, [`test_file`] finds a
+//! file for the checks, [`checks`] tries the filesystem with this file, [`costs`] measures,
+//! [`decisions`] asks the library for its decisions, and [`report`] and [`page`] make the output.
+//! All features are found by trying them. The kernel's release is shown but not used.
 
 mod checks;
 mod costs;
@@ -33,11 +33,11 @@ use crate::terminal::Terminal;
 
 /// Reports what the kernel, the sandbox and a filesystem support, and what calls cost.
 ///
-/// Tries every system call and flag that nowait can use, measures their costs, and shows the choices of
-/// nowait: the backend (io_uring or threads), and the way in which it reads a file. The checks use an
-/// unnamed temporary file of 512 pages in the directory PATH, or in the directory of the file PATH. If no
-/// temporary file can be created, the checks read the file PATH itself; they do not change it and do not
-/// evict it.
+/// Tries every system call and flag that nowait can use, measures their costs, and shows the
+/// choices of nowait: the backend (io_uring or threads), and the way in which it reads a file. The
+/// checks use an unnamed temporary file of 512 pages in the directory PATH, or in the directory of
+/// the file PATH. If no temporary file can be created, the checks read the file PATH itself; they
+/// do not change it and do not evict it.
 #[derive(clap::Args)]
 #[command(
     after_long_help = r#"JSON (--json): one object. RESULT is {"ok": true|false|null, "why": string|null}. null for "ok" means not

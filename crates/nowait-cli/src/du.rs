@@ -4,8 +4,8 @@
 //!  PATH ─► a walk: batches of one directory each ─► SeenInodes: counted before? ─► Tree: sums of directories
 //!                                                                 lines ◄── those that are over
 //! ```
-//! A directory is printed after everything below it. Memory holds the directories that are being walked,
-//! and the files with several names that were seen.
+//! A directory is printed after everything below it. Memory holds the directories that are being
+//! walked, and the files with several names that were seen.
 
 mod exclude;
 mod report;
@@ -122,13 +122,13 @@ pub struct Args {
     #[arg(short = 'x', long)]
     one_file_system: bool,
 
-    /// Skip files whose path matches a pattern of the shell. The pattern is compared with the whole path
-    /// and with what follows each slash in it
+    /// Skip files whose path matches a pattern of the shell. The pattern is compared with the whole
+    /// path and with what follows each slash in it
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<OsString>,
 
-    /// Show the latest time of the files in each directory: by default that of the last change of the
-    /// contents
+    /// Show the latest time of the files in each directory: by default that of the last change of
+    /// the contents
     #[arg(long, value_name = "WORD", num_args = 0..=1, require_equals = true, default_missing_value = "mtime")]
     time: Option<TimeWord>,
 
@@ -419,7 +419,8 @@ impl Counter<'_> {
     }
 }
 
-/// The path as du(1) prints it: with at most one slash at the end. `//` can be another directory than `/`.
+/// The path as du(1) prints it: with at most one slash at the end. `//` can be another directory
+/// than `/`.
 fn with_one_slash(path: &Path) -> &Path {
     let mut bytes = path.as_os_str().as_bytes();
     while bytes.len() > 2 && bytes.ends_with(b"//") {

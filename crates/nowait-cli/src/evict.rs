@@ -4,11 +4,11 @@
 //!  Paths ─► evict (threads): count, flush?, FADV_DONTNEED, count again ─► Reasons ─► Report
 //!                                                             MappingProcesses ───┘ processes that map it
 //! ```
-//! `FADV_DONTNEED` removes clean pages that are not in use. For dirty pages it starts writeback, and the
-//! pages stay. Pages under writeback, mapped by a process, locked, or used by the kernel stay, too. The
-//! kernel does not report the reason. It is derived from the counts before and after the call and from
-//! `/proc/PID/maps`. The advice is given for whole files only: for a range of a file the kernel would
-//! keep large folios that extend beyond the range.
+//! `FADV_DONTNEED` removes clean pages that are not in use. For dirty pages it starts writeback,
+//! and the pages stay. Pages under writeback, mapped by a process, locked, or used by the kernel
+//! stay, too. The kernel does not report the reason. It is derived from the counts before and after
+//! the call and from `/proc/PID/maps`. The advice is given for whole files only: for a range of a
+//! file the kernel would keep large folios that extend beyond the range.
 
 mod eviction;
 mod json;

@@ -69,7 +69,8 @@ impl Which {
 }
 
 impl Time {
-    /// The time in this form, in the local time zone. A year that no calendar has is printed in seconds.
+    /// The time in this form, in the local time zone. A year that no calendar has is printed in
+    /// seconds.
     pub fn print(self, format: TimeFormat) -> String {
         // find prints ten digits; the last one is always 0.
         let fraction = format!("{:09}0", self.nanoseconds);

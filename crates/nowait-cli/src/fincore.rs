@@ -1,4 +1,5 @@
-//! `nowait fincore` shows how much of each file is in the page cache, which ranges, and how much is dirty.
+//! `nowait fincore` shows how much of each file is in the page cache, which ranges, and how much is
+//! dirty.
 //!
 //! ```text
 //!  Paths ─► look (threads): open, query residency ─► in order: counted before? ─► Totals

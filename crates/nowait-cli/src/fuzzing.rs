@@ -90,8 +90,8 @@ fn makes_sense(entry: &Entry) -> bool {
         && i64::try_from(entry.size).is_ok()
 }
 
-/// Checks any bytes: all entries read from them are valid, and are equal after they are written and read
-/// again.
+/// Checks any bytes: all entries read from them are valid, and are equal after they are written and
+/// read again.
 pub fn snapshot_of_bytes(text: &[u8]) {
     let Some((entries, _)) = parse(text) else {
         return;
@@ -115,7 +115,8 @@ pub fn snapshot_of_entries(entries: Vec<Entry>) {
     }
 }
 
-/// Checks any bytes as a file of /proc: compares words and numbers with a parser that does not split lines.
+/// Checks any bytes as a file of /proc: compares words and numbers with a parser that does not
+/// split lines.
 pub fn values(text: &[u8], word: &str) {
     if word.is_empty() || word.contains(|c: char| c.is_ascii_whitespace()) {
         return;
@@ -170,7 +171,8 @@ fn path_of(bytes: &[u8]) -> Vec<u8> {
     path
 }
 
-/// Checks that a line of mountinfo and a line of cgroup made of these parts are parsed to the same parts.
+/// Checks that a line of mountinfo and a line of cgroup made of these parts are parsed to the same
+/// parts.
 pub fn mounts(two: bool, root: &[u8], point: &[u8], group: &[u8], tags: u8, number: u32) {
     let (root, point) = (path_of(root), path_of(point));
     let mut line = format!("30 23 0:{number} ").into_bytes();

@@ -208,8 +208,8 @@ const SECTIONS: [(&str, &str); 4] = [
     ("JSON (", "JSON OUTPUT"),
 ];
 
-/// The text that follows the options in the help. Lines that begin with a blank are lists or examples, whose
-/// breaks are kept.
+/// The text that follows the options in the help. Lines that begin with a blank are lists or
+/// examples, whose breaks are kept.
 fn sections(text: &str, to: &mut Roff) {
     let mut kept = false;
     let mut is_new = true;

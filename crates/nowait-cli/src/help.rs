@@ -1,6 +1,6 @@
-//! Reflows the text that follows the options in `--help`. The source breaks its lines, and clap wraps
-//! each line by itself, so the lines of a paragraph are joined before clap wraps them. The lines of lists
-//! have at most 80 columns. In a narrower terminal they are wrapped here.
+//! Reflows the text that follows the options in `--help`. The source breaks its lines, and clap
+//! wraps each line by itself, so the lines of a paragraph are joined before clap wraps them. The
+//! lines of lists have at most 80 columns. In a narrower terminal they are wrapped here.
 
 use std::borrow::Cow;
 
@@ -10,12 +10,12 @@ use crate::terminal;
 
 /// The width of the lists in the source.
 pub const LIST_WIDTH: usize = 80;
-/// The columns before the description of an item of a list that still stands on the item's line in a
-/// narrow terminal.
+/// The columns before the description of an item of a list that still stands on the item's line in
+/// a narrow terminal.
 const HANGING: usize = 8;
 
-/// Joins the lines of each paragraph in the help of a verb and its subcommands, and wraps lists if the
-/// terminal is narrow.
+/// Joins the lines of each paragraph in the help of a verb and its subcommands, and wraps lists if
+/// the terminal is narrow.
 pub fn in_paragraphs(command: Command) -> Command {
     let narrow = terminal::columns().filter(|width| *width < LIST_WIDTH);
     reflowed(command, narrow)
@@ -38,8 +38,8 @@ fn reflowed(mut command: Command, narrow: Option<usize>) -> Command {
     command.mut_subcommands(|command| reflowed(command, narrow))
 }
 
-/// Joins the lines of each paragraph to one line. Lines that begin with a space belong to a list or an
-/// example and are kept.
+/// Joins the lines of each paragraph to one line. Lines that begin with a space belong to a list or
+/// an example and are kept.
 fn joined(text: &str) -> String {
     let flows = |line: &str| !line.is_empty() && !line.starts_with(' ');
     let mut joined = String::with_capacity(text.len());
@@ -58,8 +58,8 @@ fn joined(text: &str) -> String {
     joined
 }
 
-/// Wraps the lines that begin with a space: an item, two or more spaces, and its description. Lines below
-/// the description continue it. A long item has its description on the next line.
+/// Wraps the lines that begin with a space: an item, two or more spaces, and its description. Lines
+/// below the description continue it. A long item has its description on the next line.
 pub fn wrapped(text: &str, width: usize) -> String {
     let indent_of = |line: &str| line.len() - line.trim_start().len();
     let mut wrapped = Vec::new();

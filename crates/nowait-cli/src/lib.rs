@@ -1,5 +1,5 @@
-//! The program `nowait`: tools for the page cache, asynchronous file I/O and directory trees. Each verb
-//! has a file of its own; this file parses the command line and calls the verb.
+//! The program `nowait`: tools for the page cache, asynchronous file I/O and directory trees. Each
+//! verb has a file of its own; this file parses the command line and calls the verb.
 //!
 //! The program is a library so that the fuzz targets can call its parsers. It has no stable API.
 

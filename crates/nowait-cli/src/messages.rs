@@ -1,5 +1,5 @@
-//! Messages about single files. They are printed on standard error while the verb continues with the
-//! other files. Failures among them make the exit code 1.
+//! Messages about single files. They are printed on standard error while the verb continues with
+//! the other files. Failures among them make the exit code 1.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -15,7 +15,8 @@ use rustix::io::Errno;
 use crate::name::DisplayPath;
 use crate::progress::Progress;
 
-/// Prints a line on standard error. What cannot be printed there is lost: eprintln!() would end the program.
+/// Prints a line on standard error. What cannot be printed there is lost: eprintln!() would end the
+/// program.
 pub fn say(line: impl Display) {
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
@@ -42,9 +43,9 @@ impl Messages {
         self.note(path, why);
     }
 
-    /// Reports an error of the library. `path` is used if the error has no path. A file that was removed
-    /// or replaced is a failure only if it was `named` on the command line. A directory that a bind mount makes
-    /// its own ancestor is not reported.
+    /// Reports an error of the library. `path` is used if the error has no path. A file that was
+    /// removed or replaced is a failure only if it was `named` on the command line. A directory
+    /// that a bind mount makes its own ancestor is not reported.
     pub fn error(&self, path: &Path, named: bool, error: &nowait::Error) {
         let path = error.path().unwrap_or(path);
         let errno = error.errno().map(Errno::from_raw_os_error);
@@ -95,8 +96,9 @@ impl Messages {
     }
 }
 
-/// Returns true if a directory is its own ancestor because of a mount: one of the directories from it up to that
-/// ancestor is the root of a mount. Kernels before Linux 5.8 do not report roots of mounts.
+/// Returns true if a directory is its own ancestor because of a mount: one of the directories from
+/// it up to that ancestor is the root of a mount. Kernels before Linux 5.8 do not report roots of
+/// mounts.
 fn is_cycle_of_mounts(path: &Path) -> bool {
     let stat = |path: &Path| {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;

@@ -40,7 +40,8 @@ pub fn text_and_hex(bytes: &[u8]) -> (Cow<'_, str>, Option<String>) {
     }
 }
 
-/// Adds text to a JSON object, and a key that ends in `_hex` with its bytes if the text is not UTF-8.
+/// Adds text to a JSON object, and a key that ends in `_hex` with its bytes if the text is not
+/// UTF-8.
 pub fn serialize_bytes<M: SerializeMap>(
     map: &mut M,
     key: &str,

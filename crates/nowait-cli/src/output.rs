@@ -8,7 +8,8 @@ use crate::terminal::Terminal;
 /// Standard output: line-buffered on a terminal, otherwise written in pieces of 64 KiB.
 pub struct Output(Box<dyn Write>);
 
-/// Standard output that is written as a whole at the end: the next picture of a display that is redrawn.
+/// Standard output that is written as a whole at the end: the next picture of a display that is
+/// redrawn.
 struct Redrawn(Vec<u8>);
 
 impl Write for Redrawn {
@@ -16,7 +17,8 @@ impl Write for Redrawn {
         self.0.write(bytes)
     }
 
-    /// Writes the picture over the last one: from the top, each line and the rest of the screen cleared.
+    /// Writes the picture over the last one: from the top, each line and the rest of the screen
+    /// cleared.
     fn flush(&mut self) -> io::Result<()> {
         let mut picture = b"\x1b[H".to_vec();
         for &byte in &self.0 {

@@ -1,12 +1,12 @@
-//! The files that a command line names: paths, lists of paths, and the regular files below directories.
-//! Anything else is reported on standard error, and the other files are still visited.
+//! The files that a command line names: paths, lists of paths, and the regular files below
+//! directories. Anything else is reported on standard error, and the other files are still visited.
 //!
 //! ```text
 //!  Paths ─► visit: one file after the other ─────────────────────────────────► each
 //!             └─ examine: batches ─► threads: examine(file) ─► in the order of visit ─► take
 //! ```
-//! The library walks trees. Memory does not grow with the number of files: it holds the walk's window,
-//! the directories that are not yet open, and a bounded number of batches.
+//! The library walks trees. Memory does not grow with the number of files: it holds the walk's
+//! window, the directories that are not yet open, and a bounded number of batches.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -70,8 +70,9 @@ impl Paths {
         self.list.may_overlap()
     }
 
-    /// Calls `each` for every file, one after the other, until it returns an error or a stop is requested.
-    /// Paths are visited in the given order, and the files of a tree in the order of the walk.
+    /// Calls `each` for every file, one after the other, until it returns an error or a stop is
+    /// requested. Paths are visited in the given order, and the files of a tree in the order of the
+    /// walk.
     pub fn visit<E>(
         &self,
         kinds: Kinds,

@@ -4,14 +4,15 @@
 //!  add(request) ─► collected, in inode order ─► open ─► query missing ranges ─► read ─► query again
 //!                                             └────── one local engine ───────┘
 //! ```
-//! The data is read into buffers that are reused. A page whose data was copied is known to have been in
-//! the page cache, and read errors of the device are reported. Opening files, which may wait for inodes,
-//! overlaps with the reads.
+//! The data is read into buffers that are reused. A page whose data was copied is known to have
+//! been in the page cache, and read errors of the device are reported. Opening files, which may
+//! wait for inodes, overlaps with the reads.
 //!
 //! Whole files are read sequentially with many reads in flight, and kernel readahead stays enabled.
-//! Readahead uses large folios. Reading and counting the pages of a large folio costs a fraction of the
-//! cost of single pages. Readahead is disabled with FADV_RANDOM if it could read data that was not
-//! requested: for ranges, for files with holes, near the end of the budget, and with a rate limit.
+//! Readahead uses large folios. Reading and counting the pages of a large folio costs a fraction of
+//! the cost of single pages. Readahead is disabled with FADV_RANDOM if it could read data that was
+//! not requested: for ranges, for files with holes, near the end of the budget, and with a rate
+//! limit.
 
 mod budget;
 mod job;
@@ -57,14 +58,14 @@ use crate::seen_inodes::SeenInodes;
 use crate::size::Size;
 use crate::stop::Stop;
 
-/// The maximum length of a read in bytes. Larger reads are not faster, and they need more memory and
-/// processor cache.
+/// The maximum length of a read in bytes. Larger reads are not faster, and they need more memory
+/// and processor cache.
 const MAX_READ: u64 = 256 << 10;
 /// The number of files that are collected and sorted by inode number.
 const MAX_COLLECTED: usize = 8192;
-/// The maximum number of files that one operation opens. The number is doubled after an operation that
-/// took less than [`FAST_CALL`], and set to 1 after one that took longer than [`SLOW_CALL`]. Handing an
-/// operation to a worker costs as much as opening two cached files.
+/// The maximum number of files that one operation opens. The number is doubled after an operation
+/// that took less than [`FAST_CALL`], and set to 1 after one that took longer than [`SLOW_CALL`].
+/// Handing an operation to a worker costs as much as opening two cached files.
 const MAX_OPENS: usize = 16;
 const FAST_CALL: Duration = Duration::from_micros(200);
 const SLOW_CALL: Duration = Duration::from_millis(1);
@@ -104,8 +105,8 @@ pub struct Prefetcher<'a> {
     opening: usize,
     /// The number of files that the next operation opens; see [`MAX_OPENS`].
     opens_per_call: usize,
-    /// The maximum number of files that are open or being opened. It is lowered if the process or the system
-    /// has no more descriptors, and raised with each finished file.
+    /// The maximum number of files that are open or being opened. It is lowered if the process or
+    /// the system has no more descriptors, and raised with each finished file.
     max_open: usize,
     /// The initial value of `max_open`.
     most_open: usize,
@@ -138,8 +139,8 @@ enum Work {
     },
 }
 
-/// Creates the engine that reads. With few threads (`RLIMIT_NPROC`) it must come before [`Stop::on_signals`], which does
-/// without a thread if it has to: the engine may need one.
+/// Creates the engine that reads. With few threads (`RLIMIT_NPROC`) it must come before
+/// [`Stop::on_signals`], which does without a thread if it has to: the engine may need one.
 pub fn engine(limits: &Limits) -> Result<LocalEngine, Problem> {
     let depth = limits.depth as usize;
     // All reads are expected to be misses, so none is tried on this thread.
@@ -161,7 +162,8 @@ impl<'a> Prefetcher<'a> {
         stop: &'a Stop,
     ) -> Result<Prefetcher<'a>, Problem> {
         let depth = limits.depth as usize;
-        // A file takes two descriptors while it is opened, and the walk takes up to a quarter of them, too.
+        // A file takes two descriptors while it is opened, and the walk takes up to a quarter of
+        // them, too.
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let most_open = (descriptors / 4).clamp(1, depth as u64) as usize;
         let budget = Budget::new(limits.budget);
@@ -274,7 +276,8 @@ impl<'a> Prefetcher<'a> {
         self.show();
     }
 
-    /// The next operation. It reads a piece of an open file; if no piece is left, it opens further files.
+    /// The next operation. It reads a piece of an open file; if no piece is left, it opens further
+    /// files.
     fn next(&mut self) -> Option<(Op, Work)> {
         if let Some(read) = self.next_read() {
             return Some(read);
@@ -380,8 +383,8 @@ impl<'a> Prefetcher<'a> {
                 _,
             ) => {
                 self.opening -= requests.len();
-                // The channel is empty if the call was not made, because no worker can be started. This
-                // thread then opens the files itself.
+                // The channel is empty if the call was not made, because no worker can be started.
+                // This thread then opens the files itself.
                 let here = || {
                     let files = requests.iter().map(|request| request.file.open());
                     (files.collect(), Duration::ZERO)
@@ -412,8 +415,8 @@ impl<'a> Prefetcher<'a> {
         }
     }
 
-    /// Puts back a file that could not be opened for lack of descriptors or memory. It is opened when fewer
-    /// files are open.
+    /// Puts back a file that could not be opened for lack of descriptors or memory. It is opened
+    /// when fewer files are open.
     fn postpone(&mut self, request: Request) {
         self.max_open = self.max_open.min(self.jobs.len() + self.opening).max(1);
         self.requests.push_front(request);
@@ -444,8 +447,8 @@ impl<'a> Prefetcher<'a> {
             self.summary.other_names += 1;
             return;
         }
-        // On filesystems without NOWAIT support, io_uring does not wait for reads of files that are open
-        // with O_NONBLOCK.
+        // On filesystems without NOWAIT support, io_uring does not wait for reads of files that are
+        // open with O_NONBLOCK.
         let _ = rustix::fs::fcntl_getfl(&file)
             .and_then(|flags| rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK));
         let handle = match Handle::new(file) {
@@ -463,9 +466,9 @@ impl<'a> Prefetcher<'a> {
         self.ready.push_back(self.last_number);
     }
 
-    /// Returns true if the kernel may read ahead in a file: all data of the file was requested and fits
-    /// into the budget. FADV_RANDOM does not stop readahead that has begun, because reading a page that
-    /// was read ahead starts the next readahead.
+    /// Returns true if the kernel may read ahead in a file: all data of the file was requested and
+    /// fits into the budget. FADV_RANDOM does not stop readahead that has begun, because reading a
+    /// page that was read ahead starts the next readahead.
     fn may_be_read_ahead(&self, job: &Job) -> bool {
         let open = self.jobs.values().map(|job| job.size);
         let fits = open.fold(job.size, u64::saturating_add) <= self.room();
@@ -529,8 +532,8 @@ impl<'a> Prefetcher<'a> {
         }
     }
 
-    /// Checks after every [`CHECK_INTERVAL`] bytes if the first files are still cached, and updates the
-    /// budget.
+    /// Checks after every [`CHECK_INTERVAL`] bytes if the first files are still cached, and updates
+    /// the budget.
     fn check(&mut self) {
         if self.bytes_started - self.bytes_at_last_check < CHECK_INTERVAL || self.limits.dry_run {
             return;
@@ -556,8 +559,8 @@ impl<'a> Prefetcher<'a> {
         );
     }
 
-    /// Ends an interrupted run. Waits at most [`GRACE_PERIOD`] for operations in flight, and counts their
-    /// results.
+    /// Ends an interrupted run. Waits at most [`GRACE_PERIOD`] for operations in flight, and counts
+    /// their results.
     fn interrupt(&mut self) {
         self.summary.interrupted = true;
         let end = Instant::now() + GRACE_PERIOD;

@@ -1,5 +1,5 @@
-//! Parsers for files of /proc. They work on bytes, because names of processes, mounts and files may contain
-//! any bytes.
+//! Parsers for files of /proc. They work on bytes, because names of processes, mounts and files may
+//! contain any bytes.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -59,8 +59,8 @@ pub enum Version {
     Two,
 }
 
-/// Parses a line of /proc/PID/cgroup. Returns the version of the hierarchy that has the memory controller,
-/// and the path of the group in it; `None` for other lines.
+/// Parses a line of /proc/PID/cgroup. Returns the version of the hierarchy that has the memory
+/// controller, and the path of the group in it; `None` for other lines.
 pub fn memory_group(line: &[u8]) -> Option<(Version, &Path)> {
     // 4:cpu,memory:/user.slice, or 0::/user.slice
     let mut fields = line.splitn(3, |byte| *byte == b':');
@@ -103,8 +103,9 @@ impl Hierarchy {
         })
     }
 
-    /// The directory of a group of this hierarchy. In a container the mount's root may be the process's own
-    /// group, or the group may be outside the mount. The mount point is returned then.
+    /// The directory of a group of this hierarchy. In a container the mount's root may be the
+    /// process's own group, or the group may be outside the mount. The mount point is returned
+    /// then.
     pub fn directory(&self, group: &Path) -> PathBuf {
         let below = group.strip_prefix(&self.root).unwrap_or(Path::new(""));
         let leaves = below.components().any(|part| part.as_os_str() == "..");
@@ -118,8 +119,8 @@ fn has(list: &[u8], word: &str) -> bool {
         .any(|one| one == word.as_bytes())
 }
 
-/// Decodes a path of mountinfo, where blanks, newlines and backslashes are written as a backslash and three
-/// octal digits.
+/// Decodes a path of mountinfo, where blanks, newlines and backslashes are written as a backslash
+/// and three octal digits.
 pub fn unescaped(escaped: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(escaped.len());
     let mut rest = escaped;
@@ -142,7 +143,8 @@ pub fn unescaped(escaped: &[u8]) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-/// The mount point and the filesystem's type in a line of /proc/PID/mountinfo (proc_pid_mountinfo(5)).
+/// The mount point and the filesystem's type in a line of /proc/PID/mountinfo
+/// (proc_pid_mountinfo(5)).
 pub fn mount(line: &[u8]) -> Option<(PathBuf, String)> {
     let mut words = line.split(|byte| *byte == b' ');
     let point = words.nth(4)?;
@@ -185,7 +187,8 @@ impl Mapping {
     }
 }
 
-/// Encodes a path as in /proc/PID/maps: newlines are written as octal digits, other bytes unchanged.
+/// Encodes a path as in /proc/PID/maps: newlines are written as octal digits, other bytes
+/// unchanged.
 pub fn in_maps(path: &Path) -> Vec<u8> {
     let mut written = Vec::new();
     for byte in path.as_os_str().as_bytes() {

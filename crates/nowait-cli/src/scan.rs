@@ -116,12 +116,13 @@ pub struct Args {
     #[arg(short = 'x', long)]
     one_file_system: bool,
 
-    /// Print only entries of these types: a list of f (regular file), d (directory), l (symbolic link), p
-    /// (FIFO), s (socket), c (character device) and b (block device)
+    /// Print only entries of these types: a list of f (regular file), d (directory), l (symbolic
+    /// link), p (FIFO), s (socket), c (character device) and b (block device)
     #[arg(long = "type", value_name = "TYPES", value_delimiter = ',', value_parser = field::file_type)]
     types: Vec<FileType>,
 
-    /// End each entry with a NUL byte instead of a line break, as --files0-from and `xargs -0` read them
+    /// End each entry with a NUL byte instead of a line break, as --files0-from and `xargs -0` read
+    /// them
     #[arg(short = '0', long = "null", conflicts_with = "json")]
     null: bool,
 
@@ -253,7 +254,8 @@ impl Scanner<'_> {
         while let Some(found) = batches.next() {
             match found {
                 Ok(found) => self.batch(start, &found)?,
-                // Entries are missing in the output, also below a bind mount. find(1) reports this, too.
+                // Entries are missing in the output, also below a bind mount. find(1) reports this,
+                // too.
                 Err(error) if error.kind() == ErrorKind::Cycle => {
                     self.messages.cycle(error.path().unwrap_or(start));
                 }

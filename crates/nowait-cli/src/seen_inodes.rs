@@ -6,8 +6,8 @@ use rustix::fs::{FileType, Stat};
 
 use crate::paths::Paths;
 
-/// The set of seen files, by device and inode number. Only files that can be seen again are stored, so memory
-/// does not grow with the number of files that have one name.
+/// The set of seen files, by device and inode number. Only files that can be seen again are stored,
+/// so memory does not grow with the number of files that have one name.
 pub struct SeenInodes {
     may_overlap: bool,
     seen: HashSet<(u64, u64)>,
@@ -29,8 +29,8 @@ impl SeenInodes {
     }
 }
 
-/// Device and inode number. A block device can have several nodes with the same pages: its id has the number of
-/// the device itself, and an inode number that no file has.
+/// Device and inode number. A block device can have several nodes with the same pages: its id has
+/// the number of the device itself, and an inode number that no file has.
 fn id(file: &Stat) -> (u64, u64) {
     match FileType::from_raw_mode(file.st_mode) {
         FileType::BlockDevice => (file.st_rdev, u64::MAX),

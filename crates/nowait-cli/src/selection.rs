@@ -1,6 +1,7 @@
 //! Lists of names in options, such as `--fields path,size`.
 
-/// Parses names that are separated by commas, in upper or lower case. `what` is the noun for messages.
+/// Parses names that are separated by commas, in upper or lower case. `what` is the noun for
+/// messages.
 pub fn parse<T: Copy>(list: &str, what: &str, known: &[(&str, T)]) -> Result<Vec<T>, String> {
     let select = |name: &str| {
         let name = name.trim();

@@ -7,8 +7,8 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-/// The text for sizes of 2^64 bytes or more, as in du(1). A sum that does not fit into 64 bits stays at
-/// `u64::MAX`. No file is that large.
+/// The text for sizes of 2^64 bytes or more, as in du(1). A sum that does not fit into 64 bits
+/// stays at `u64::MAX`. No file is that large.
 pub const INFINITY: &str = "Infinity";
 
 const UNITS: [(char, u32); 4] = [('T', 40), ('G', 30), ('M', 20), ('K', 10)];

@@ -1,8 +1,9 @@
-//! Ctrl-C: the first one asks the verb to stop and to print its results so far, the second one ends the
-//! process.
+//! Ctrl-C: the first one asks the verb to stop and to print its results so far, the second one ends
+//! the process.
 //!
-//! A thread takes the signals. The verb's own thread may wait for a device or a server that does not answer, and
-//! would run no handler meanwhile. If it goes on waiting after the first signal, the process ends.
+//! A thread takes the signals. The verb's own thread may wait for a device or a server that does
+//! not answer, and would run no handler meanwhile. If it goes on waiting after the first signal,
+//! the process ends.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -22,7 +23,8 @@ use crate::problem::{INTERRUPTED, Problem};
 
 /// The interval at which a waiting verb checks for a stop request.
 pub const LOOK: Duration = Duration::from_millis(20);
-/// The number of looks at a verb that waits, after which it is taken to wait for something that does not answer.
+/// The number of looks at a verb that waits, after which it is taken to wait for something that
+/// does not answer.
 const PATIENCE: u32 = 6;
 
 /// A request to stop the verb. Clones share the request.
@@ -30,8 +32,9 @@ const PATIENCE: u32 = 6;
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Makes SIGINT and SIGTERM request a stop. A second signal ends the process, and so does the first one if the calling
-    /// thread then waits in one call for longer than 0.12 s, other than to print. The signals are blocked in this thread.
+    /// Makes SIGINT and SIGTERM request a stop. A second signal ends the process, and so does the
+    /// first one if the calling thread then waits in one call for longer than 0.12 s, other than to
+    /// print. The signals are blocked in this thread.
     pub fn on_signals() -> Result<Stop, Problem> {
         let failed = |e: Errno| Problem::of("cannot catch Ctrl-C", e);
         let stop = Stop::default();
@@ -52,7 +55,8 @@ impl Stop {
         Stop::by_handlers()
     }
 
-    /// Makes SIGINT and SIGTERM request a stop. A second signal ends the process. The program may wait as long as it likes.
+    /// Makes SIGINT and SIGTERM request a stop. A second signal ends the process. The program may
+    /// wait as long as it likes.
     pub fn by_handlers() -> Result<Stop, Problem> {
         let stop = Stop::default();
         for signal in [SIGINT, SIGTERM] {
@@ -69,7 +73,8 @@ impl Stop {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Takes the signals, and ends the process after the second one or if the verb's thread does not go on.
+    /// Takes the signals, and ends the process after the second one or if the verb's thread does
+    /// not go on.
     fn watch(&self, signals: &SignalFd, verb: rustix::thread::Pid) {
         let next = |time: Option<Timespec>| {
             // After an error the signals are looked at.

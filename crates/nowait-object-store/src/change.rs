@@ -16,8 +16,9 @@ use crate::durable::{self, Directory, Sync};
 use crate::error::Error;
 use crate::staged::{Replace, link, staged_path};
 
-/// Gives the file of an object a second name: a hard link. If the object is a symbolic link, the file is the one that it
-/// points to. An object that has the name is replaced at once or not at all.
+/// Gives the file of an object a second name: a hard link. If the object is a symbolic link, the
+/// file is the one that it points to. An object that has the name is replaced at once or not at
+/// all.
 pub(crate) fn copy(
     engine: &Engine,
     from: &Path,
@@ -68,14 +69,16 @@ fn link_staged(from: &Path, to: &Path) -> Result<PathBuf, Error> {
     }
 }
 
-/// A name beside `to` that is not that of an object, and which no other call uses. Processes in several containers may
-/// have the same number, and a forked child has the random state of its parent.
+/// A name beside `to` that is not that of an object, and which no other call uses. Processes in
+/// several containers may have the same number, and a forked child has the random state of its
+/// parent.
 fn unused_path(to: &Path) -> PathBuf {
     staged_path(to, RandomState::new().hash_one(std::process::id()))
 }
 
-/// Renames an object. An object that has the new name is replaced. If the object is a symbolic link, the file that it
-/// points to gets the new name, too, and the link is removed: a link may lead elsewhere from another directory.
+/// Renames an object. An object that has the new name is replaced. If the object is a symbolic
+/// link, the file that it points to gets the new name, too, and the link is removed: a link may
+/// lead elsewhere from another directory.
 pub(crate) fn rename(engine: &Engine, from: &Path, to: &Path, sync: Sync) -> Result<(), Error> {
     let file_type = file_type(from)?;
     if file_type.is_symlink() {
@@ -126,8 +129,8 @@ pub(crate) fn rename_if_not_exists(
     remove(from, clean_up_to, &directory)
 }
 
-/// Renames a file, also if both names are those of one file: rename(2) then does nothing. `directories` are those of both
-/// names.
+/// Renames a file, also if both names are those of one file: rename(2) then does nothing.
+/// `directories` are those of both names.
 fn move_file(from: &Path, to: &Path, directories: &[Directory; 2]) -> Result<(), Error> {
     let [above_from, above_to] = directories;
     let rename = |above: &Directory, from: &Path| {
@@ -170,7 +173,8 @@ fn file_type(path: &Path) -> Result<FileType, Error> {
     }
 }
 
-/// Makes a change from one path to another. If the directory of the latter is missing, it is created.
+/// Makes a change from one path to another. If the directory of the latter is missing, it is
+/// created.
 fn with_parents<T>(
     from: &Path,
     to: &Path,

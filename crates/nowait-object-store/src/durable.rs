@@ -1,6 +1,7 @@
 //! Changes of directories and files that are on the device when a call returns.
 //!
-//! All functions block. What is synced is opened before the change: if there is no descriptor, nothing has changed.
+//! All functions block. What is synced is opened before the change: if there is no descriptor,
+//! nothing has changed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -55,8 +56,9 @@ impl Directory {
         Ok(Directory(Some((path.to_owned(), file))))
     }
 
-    /// The path of a file in the directory, for calls such as openat(2). If the directory is open and was removed, the call
-    /// fails with ENOENT, also if another directory has its path by now, which would not be synced.
+    /// The path of a file in the directory, for calls such as openat(2). If the directory is open
+    /// and was removed, the call fails with ENOENT, also if another directory has its path by now,
+    /// which would not be synced.
     pub(crate) fn at<'a>(&'a self, path: &'a Path) -> (BorrowedFd<'a>, &'a Path) {
         match (&self.0, path.file_name()) {
             (Some((_, directory)), Some(name)) => (directory.as_fd(), Path::new(name)),
@@ -73,10 +75,11 @@ impl Directory {
     }
 }
 
-/// Creates the directory of the file at `path`, and all above it. If it is to be synced, each is on the device before the
-/// next is created.
+/// Creates the directory of the file at `path`, and all above it. If it is to be synced, each is on
+/// the device before the next is created.
 pub(crate) fn create_parents(path: &Path, sync: Sync) -> Result<(), Error> {
-    // Another call may remove an empty directory meanwhile. Some filesystems create no directories, with the same error.
+    // Another call may remove an empty directory meanwhile. Some filesystems create no directories,
+    // with the same error.
     for _ in 1..ATTEMPTS {
         match try_create_parents(path, sync) {
             Err(error) if error.is_not_found() => {}

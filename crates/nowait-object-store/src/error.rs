@@ -74,7 +74,8 @@ impl Error {
         }
     }
 
-    /// An error of the library's opening the object at `path`. What is no regular file is no object.
+    /// An error of the library's opening the object at `path`. What is no regular file is no
+    /// object.
     pub(crate) fn open_object(path: &Path, error: nowait::Error) -> Error {
         let path = path.to_owned();
         match error.kind() {
@@ -105,7 +106,8 @@ impl Error {
         }
     }
 
-    /// Returns true if a file could not be opened because the process or the system has no more descriptors.
+    /// Returns true if a file could not be opened because the process or the system has no more
+    /// descriptors.
     pub(crate) fn is_out_of_descriptors(&self) -> bool {
         let errno = match self {
             Error::Io {

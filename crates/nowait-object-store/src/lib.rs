@@ -1,8 +1,8 @@
 //! An object store in a local directory, whose reads do not block the caller.
 //!
-//! `NowaitFileSystem` is an `object_store::ObjectStore` with the behaviour of object_store's `LocalFileSystem`: the same
-//! paths, metadata and errors. Its reads are those of [nowait]. The calling task reads cached data itself. An io_uring
-//! ring or a pool of threads reads the rest.
+//! `NowaitFileSystem` is an `object_store::ObjectStore` with the behaviour of object_store's
+//! `LocalFileSystem`: the same paths, metadata and errors. Its reads are those of [nowait]. The
+//! calling task reads cached data itself. An io_uring ring or a pool of threads reads the rest.
 //!
 //! ```
 //! # #[cfg(feature = "object_store_0_13")]
@@ -34,27 +34,32 @@
 //! | `object_store_0_14` | no | `v0_14::NowaitFileSystem` |
 //!
 //! # Reads
-//! - The store keeps files open between reads, at most a quarter of the process's limit for descriptors. Each call
-//!   compares the file with its path, by device, inode, size, and the times of the last change of contents and
-//!   attributes, and asks if the calling thread may read it (faccessat(2)). Otherwise the file is opened anew. A file
-//!   that was not used for about half a second is closed. So a deleted file takes up no space after a second, and a
-//!   filesystem can be unmounted then. If a call finds no free descriptor, the store closes its files, and waits up to a
-//!   quarter of a second for other calls to end.
-//! - This needs ext4, xfs, btrfs, f2fs, tmpfs, ramfs or overlayfs. On other filesystems each call opens its file.
-//! - A result is a stream, and not a file as that of `LocalFileSystem`. Its chunks have 4 MiB. The bytes of a range that
-//!   is not longer are not copied after the read.
+//! - The store keeps files open between reads, at most a quarter of the process's limit for
+//!   descriptors. Each call compares the file with its path, by device, inode, size, and the times
+//!   of the last change of contents and attributes, and asks if the calling thread may read it
+//!   (faccessat(2)). Otherwise the file is opened anew. A file that was not used for about half a
+//!   second is closed. So a deleted file takes up no space after a second, and a filesystem can be
+//!   unmounted then. If a call finds no free descriptor, the store closes its files, and waits up
+//!   to a quarter of a second for other calls to end.
+//! - This needs ext4, xfs, btrfs, f2fs, tmpfs, ramfs or overlayfs. On other filesystems each call
+//!   opens its file.
+//! - A result is a stream, and not a file as that of `LocalFileSystem`. Its chunks have 4 MiB. The
+//!   bytes of a range that is not longer are not copied after the read.
 //! - `get_ranges` reads ranges together that are at most a page apart.
-//! - With `with_mapped_reads`, bytes of objects that are read often are borrowed from locked memory, and not copied.
+//! - With `with_mapped_reads`, bytes of objects that are read often are borrowed from locked
+//!   memory, and not copied.
 //!
-//! The futures need no runtime. In a tokio runtime, they take part in the cooperative budget of their task.
+//! The futures need no runtime. In a tokio runtime, they take part in the cooperative budget of
+//! their task.
 //!
 //! # Writes
-//! Workers of the engine write, copy, rename and delete. An object is written to a file of another name, and renamed when
-//! it is complete. That name is `#` and a number after the object's own name, up to the first `#` and at most 234 bytes
-//! of it. A copy is a second name of the same file (link(2)), so both are on one filesystem.
+//! Workers of the engine write, copy, rename and delete. An object is written to a file of another
+//! name, and renamed when it is complete. That name is `#` and a number after the object's own
+//! name, up to the first `#` and at most 234 bytes of it. A copy is a second name of the same file
+//! (link(2)), so both are on one filesystem.
 //!
-//! With `with_fsync`, the following calls make an object durable before the call returns, on the filesystems where
-//! fsync(2) does. Without it, nothing is synced.
+//! With `with_fsync`, the following calls make an object durable before the call returns, on the
+//! filesystems where fsync(2) does. Without it, nothing is synced.
 //!
 //! | call | what is synced (fsync(2)), in this order |
 //! |---|---|
@@ -65,26 +70,29 @@
 //! | all of these | the directory above each one that is created for the name, before it is used |
 //! | delete | nothing: the object may be there again after a power cut |
 //!
-//! A directory that another program has created without a sync is not synced. On ext4 and xfs, an fsync of such a
-//! directory also makes its own name durable.
+//! A directory that another program has created without a sync is not synced. On ext4 and xfs, an
+//! fsync of such a directory also makes its own name durable.
 //!
 //! # Forks
-//! A store can be used in a forked child. There it keeps no files open, and uses none of those of the parent, whose
-//! descriptors stay open in the child until it ends. An upload in parts that the parent has begun is an error in the
-//! child, and its file is left alone. A store that has an engine of the parent (`with_engine`) fails.
+//! A store can be used in a forked child. There it keeps no files open, and uses none of those of
+//! the parent, whose descriptors stay open in the child until it ends. An upload in parts that the
+//! parent has begun is an error in the child, and its file is left alone. A store that has an
+//! engine of the parent (`with_engine`) fails.
 //!
 //! # Differences from `LocalFileSystem`
 //! - An error names the store `NowaitFileSystem`, and has another text.
-//! - `list_with_offset` does not ask for the metadata of locations before the offset, and returns no error for them.
-//! - A copy to a second name of the same file leaves no third name. A rename to a second name of the same file removes
-//!   the first one, and not neither of them.
-//! - A copy or a rename of a symbolic link gives the new name to the file that the link points to, and a rename removes
-//!   the link. `LocalFileSystem` copies or renames the link itself, which may lead elsewhere from another directory.
+//! - `list_with_offset` does not ask for the metadata of locations before the offset, and returns
+//!   no error for them.
+//! - A copy to a second name of the same file leaves no third name. A rename to a second name of
+//!   the same file removes the first one, and not neither of them.
+//! - A copy or a rename of a symbolic link gives the new name to the file that the link points to,
+//!   and a rename removes the link. `LocalFileSystem` copies or renames the link itself, which may
+//!   lead elsewhere from another directory.
 //! - A directory cannot be renamed: no object has its path.
-//! - FIFOs, sockets and devices are no objects: they are not found, and never opened. `LocalFileSystem` opens them, which
-//!   may wait without end.
-//! - A copy or a rename of `LocalFileSystem` (version 0.14) with `with_fsync` does not sync the file. A rename that cannot
-//!   sync a directory is an error after the change.
+//! - FIFOs, sockets and devices are no objects: they are not found, and never opened.
+//!   `LocalFileSystem` opens them, which may wait without end.
+//! - A copy or a rename of `LocalFileSystem` (version 0.14) with `with_fsync` does not sync the
+//!   file. A rename that cannot sync a directory is an error after the change.
 //! - A stream of a file that was truncated ends with an error.
 
 #[cfg(not(any(feature = "object_store_0_13", feature = "object_store_0_14")))]

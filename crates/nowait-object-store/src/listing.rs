@@ -17,7 +17,8 @@ use crate::error::Error;
 use crate::location::is_object_name;
 use crate::root::Root;
 
-/// The number of batches whose metadata is asked for at the same time, if it is not the walk that asks.
+/// The number of batches whose metadata is asked for at the same time, if it is not the walk that
+/// asks.
 const BATCHES: usize = 8;
 
 /// An object or a directory.
@@ -60,8 +61,8 @@ impl Names {
     }
 }
 
-/// A file to be listed, or `None` if it is not: it is a link without a target, was removed since, or has the name of
-/// a file that is being written.
+/// A file to be listed, or `None` if it is not: it is a link without a target, was removed since,
+/// or has the name of a file that is being written.
 fn listed(location: Vec<u8>, metadata: Result<Metadata, Error>) -> Option<Result<Listed, Error>> {
     let metadata = match metadata {
         Ok(metadata) => metadata,
@@ -95,7 +96,8 @@ pub(crate) async fn entries(
         let found = found?;
         for entry in of_batch(root.path(), &found) {
             let entry = entry?;
-            // As in a list of the whole tree, a link from a directory to itself or to one above it is an error.
+            // As in a list of the whole tree, a link from a directory to itself or to one above it
+            // is an error.
             if entry.metadata.is_dir() {
                 let above = match &mut above {
                     Some(above) => above,
@@ -112,7 +114,8 @@ pub(crate) async fn entries(
     Ok(entries)
 }
 
-/// Device and inode numbers of a directory and of those above it. One that cannot be found has none.
+/// Device and inode numbers of a directory and of those above it. One that cannot be found has
+/// none.
 async fn self_and_above(engine: &Engine, path: &Arc<Path>) -> Result<Vec<(u64, u64)>, Error> {
     let path = path.clone();
     let ids = move || {
@@ -145,8 +148,8 @@ pub(crate) fn objects(
     })
 }
 
-/// The objects below a directory whose locations are greater than `offset`, in any order. The metadata of others is not
-/// asked for.
+/// The objects below a directory whose locations are greater than `offset`, in any order. The
+/// metadata of others is not asked for.
 pub(crate) fn objects_after(
     engine: Result<Engine, Error>,
     root: Arc<Root>,
@@ -172,7 +175,8 @@ pub(crate) fn objects_after(
     batches.map(after).buffered(BATCHES).flatten()
 }
 
-/// Asks for the metadata of the objects of a batch whose locations are greater than `offset`. Blocks.
+/// Asks for the metadata of the objects of a batch whose locations are greater than `offset`.
+/// Blocks.
 fn ask_after(root: &Path, found: &Found, offset: &[u8]) -> Vec<Result<Listed, Error>> {
     let names = Names::of(root, found);
     let after = found.batch().iter().filter_map(|entry| {

@@ -1,4 +1,5 @@
-//! The files of locations: a location is the path of an object below the root, as object_store writes it.
+//! The files of locations: a location is the path of an object below the root, as object_store
+//! writes it.
 
 use std::path::{Path, PathBuf};
 
@@ -18,8 +19,8 @@ pub(crate) fn object_path(root: &Path, location: &str) -> Result<PathBuf, Error>
     }
 }
 
-/// The file or directory at `location`. No component of a location is empty, `.` or `..`, so the path does not
-/// leave the root. A symbolic link on the way may.
+/// The file or directory at `location`. No component of a location is empty, `.` or `..`, so the
+/// path does not leave the root. A symbolic link on the way may.
 pub(crate) fn path(root: &Path, location: &str) -> PathBuf {
     if location.is_empty() {
         root.to_owned()
@@ -28,8 +29,8 @@ pub(crate) fn path(root: &Path, location: &str) -> PathBuf {
     }
 }
 
-/// Returns true if an object may have this name. The root is none. A name that ends with the first `#` in it and
-/// digits after that is one of a file that is being written: see [`crate::staged`].
+/// Returns true if an object may have this name. The root is none. A name that ends with the first
+/// `#` in it and digits after that is one of a file that is being written: see [`crate::staged`].
 pub(crate) fn is_object_name(location: &str) -> bool {
     let name = location.rsplit('/').next().unwrap_or_default();
     let digits = |suffix: &str| !suffix.is_empty() && suffix.bytes().all(|b| b.is_ascii_digit());

@@ -9,11 +9,12 @@ use bytes::Bytes;
 use nowait::mapping::Budget;
 use nowait::{File, Mapping};
 
-/// A file is mapped when this number of its reads were hits. A mapping costs two dozen system calls and a descriptor.
+/// A file is mapped when this number of its reads were hits. A mapping costs two dozen system calls
+/// and a descriptor.
 const OFTEN: u32 = 32;
 
-/// A part of the file, in bytes: the usual size of a window. Each is asked for once, also if the budget has no room or
-/// releases it. Otherwise parts would be loaded again and again.
+/// A part of the file, in bytes: the usual size of a window. Each is asked for once, also if the
+/// budget has no room or releases it. Otherwise parts would be loaded again and again.
 const PART: u64 = 2 << 20;
 
 /// The mapping of an open file, within the budget of its store.
@@ -43,8 +44,8 @@ impl Mapped {
         mapping.get_owned(range.clone()).map(Bytes::from_owner)
     }
 
-    /// Notes that the page cache served the read of a range. Its parts become resident in the background, if the budget
-    /// has room for them.
+    /// Notes that the page cache served the read of a range. Its parts become resident in the
+    /// background, if the budget has room for them.
     pub(crate) fn hit(&self, file: &File, range: &Range<u64>) {
         if self.hits.load(Relaxed) < OFTEN {
             // One caller makes the mapping. The others go on without it.
@@ -77,8 +78,8 @@ impl Mapped {
         let _ = self.mapping.set(mapping.map(Arc::new));
     }
 
-    /// Returns true if one of the parts was not asked for before. Returns false if another thread is asking: in a forked
-    /// child, that thread may not exist.
+    /// Returns true if one of the parts was not asked for before. Returns false if another thread
+    /// is asking: in a forked child, that thread may not exist.
     fn ask(&self, parts: Range<u64>) -> bool {
         let Ok(mut asked) = self.asked.try_lock() else {
             return false;

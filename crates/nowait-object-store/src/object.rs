@@ -5,7 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use chrono::{DateTime, Utc};
 use nowait::Metadata;
 
-/// The entity tag of a file, without quotes: inode, time of the last change in microseconds, and size.
+/// The entity tag of a file, without quotes: inode, time of the last change in microseconds, and
+/// size.
 pub(crate) fn e_tag(metadata: &Metadata) -> String {
     let micros =
         i128::from(metadata.mtime()) * 1_000_000 + i128::from(metadata.mtime_nsec() / 1000);

@@ -21,8 +21,8 @@ use crate::mapped::Mapped;
 use crate::ranges;
 use crate::stats::Counters;
 
-/// The length of one read of a stream, in bytes. A range that is not longer is one read, and its bytes are not
-/// copied again.
+/// The length of one read of a stream, in bytes. A range that is not longer is one read, and its
+/// bytes are not copied again.
 const CHUNK: u64 = 4 << 20;
 
 /// Filesystems on which statx(2) of an inode in memory does not wait for a device or a server.
@@ -70,11 +70,12 @@ impl Identity {
 }
 
 impl OpenFile {
-    /// Opens the file at `path`, and returns its metadata. No thread waits. With a budget, bytes are borrowed from a
-    /// mapping.
+    /// Opens the file at `path`, and returns its metadata. No thread waits. With a budget, bytes
+    /// are borrowed from a mapping.
     ///
     /// # Errors
-    /// As [`Error::open`]; [`Error::NotFound`] if it is not a regular file, which is then not opened.
+    /// As [`Error::open`]; [`Error::NotFound`] if it is not a regular file, which is then not
+    /// opened.
     pub(crate) async fn open(
         engine: &Engine,
         path: PathBuf,
@@ -116,13 +117,14 @@ impl OpenFile {
         self.cacheable
     }
 
-    /// The metadata of the file at the path now, if it is this file, unchanged since it was opened, and the calling
-    /// thread may still read it. Returns `None` if not, or if the kernel would have to wait for a device to resolve the
-    /// path.
+    /// The metadata of the file at the path now, if it is this file, unchanged since it was opened,
+    /// and the calling thread may still read it. Returns `None` if not, or if the kernel would have
+    /// to wait for a device to resolve the path.
     ///
-    /// The kernel resolves the path from its caches or fails (`RESOLVE_CACHED`, openat2(2)). An open file keeps the
-    /// names on its path there. As open(2), the kernel then checks the permissions of the file and the credentials of the
-    /// thread (faccessat(2), which takes an empty path from Linux 5.8 and glibc 2.33 on). Either may have changed.
+    /// The kernel resolves the path from its caches or fails (`RESOLVE_CACHED`, openat2(2)). An
+    /// open file keeps the names on its path there. As open(2), the kernel then checks the
+    /// permissions of the file and the credentials of the thread (faccessat(2), which takes an
+    /// empty path from Linux 5.8 and glibc 2.33 on). Either may have changed.
     pub(crate) fn current(&self) -> Option<Metadata> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let opened =
@@ -184,8 +186,9 @@ impl OpenFile {
         }
     }
 
-    /// Reads several ranges of a file that had `len` bytes just now. Ranges that are close to each other are one
-    /// read. The calling thread reads those that are cached, and the engine reads all others at the same time.
+    /// Reads several ranges of a file that had `len` bytes just now. Ranges that are close to each
+    /// other are one read. The calling thread reads those that are cached, and the engine reads all
+    /// others at the same time.
     ///
     /// # Errors
     /// If a range ends after the end of the file, or before its start.
@@ -225,7 +228,8 @@ impl OpenFile {
         Ok(ranges::split(ranges, &joined, &parts))
     }
 
-    /// Reads a range as a stream of chunks. The descriptor is open until the stream ends or is dropped.
+    /// Reads a range as a stream of chunks. The descriptor is open until the stream ends or is
+    /// dropped.
     pub(crate) fn stream(
         self: Arc<OpenFile>,
         range: Range<u64>,

@@ -1,7 +1,8 @@
 //! The files that a store keeps open, and the thread that closes them.
 //!
-//! A file that was not used between two ticks of the thread is closed. A file that is used is compared with its path
-//! each time. So the space of a deleted file is free within two ticks, and a filesystem can be unmounted then.
+//! A file that was not used between two ticks of the thread is closed. A file that is used is
+//! compared with its path each time. So the space of a deleted file is free within two ticks, and a
+//! filesystem can be unmounted then.
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -30,8 +31,9 @@ fn usual() -> usize {
 
 /// The open files of a store by the locations of their objects.
 ///
-/// In a forked child, the thread does not exist, and another thread may have held the lock at the fork. A miss in a file
-/// of the parent's engine would fail. So a child keeps no file open, and uses none of its parent.
+/// In a forked child, the thread does not exist, and another thread may have held the lock at the
+/// fork. A miss in a file of the parent's engine would fail. So a child keeps no file open, and
+/// uses none of its parent.
 #[derive(Debug)]
 pub(crate) struct OpenFiles {
     shared: Arc<Shared>,
@@ -179,8 +181,8 @@ impl OpenFiles {
         self.lock().map_or(0, |state| state.closed)
     }
 
-    /// Removes all files. They are closed when the result is dropped. Returns `None` if there are none, and no others
-    /// are being closed.
+    /// Removes all files. They are closed when the result is dropped. Returns `None` if there are
+    /// none, and no others are being closed.
     pub(crate) fn take_all(&self) -> Option<Closing> {
         let mut state = self.lock()?;
         while let Some((_, kept)) = state.files.pop_lru() {

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-/// The most bytes between two ranges that are read with them: a page. Reading them takes less time than another
-/// system call.
+/// The most bytes between two ranges that are read with them: a page. Reading them takes less time
+/// than another system call.
 const GAP: u64 = 4096;
 
 /// The ranges to read for `ranges`, in order and not empty.

@@ -15,7 +15,8 @@ use crate::open_file::OpenFile;
 use crate::open_files::OpenFiles;
 use crate::stats::{Counters, Stats};
 
-/// The number of times that a call waits for descriptors, each time twice as long: a quarter of a second altogether.
+/// The number of times that a call waits for descriptors, each time twice as long: a quarter of a
+/// second altogether.
 const WAITS: u32 = 8;
 const FIRST_WAIT: Duration = Duration::from_micros(500);
 
@@ -58,7 +59,8 @@ impl Root {
         &self.files
     }
 
-    /// Borrows the bytes of files that are opened from now on. The first budget that is given stays.
+    /// Borrows the bytes of files that are opened from now on. The first budget that is given
+    /// stays.
     pub(crate) fn borrow_within(&self, budget: &Budget) {
         let _ = self.budget.set(budget.clone());
     }
@@ -74,8 +76,8 @@ impl Root {
 
     /// The open file of an object, and its metadata now.
     ///
-    /// A file that is open already is taken if it is still the one at its path. Otherwise the path is opened, in the
-    /// calling thread if it is cached, or else by the engine.
+    /// A file that is open already is taken if it is still the one at its path. Otherwise the path
+    /// is opened, in the calling thread if it is cached, or else by the engine.
     pub(crate) async fn open(
         &self,
         engine: &Engine,
@@ -97,8 +99,8 @@ impl Root {
         Ok((file, metadata))
     }
 
-    /// Makes a blocking call in a worker that opens files before it changes anything. The call is repeated if there was no
-    /// descriptor for it, after the files of the store were closed.
+    /// Makes a blocking call in a worker that opens files before it changes anything. The call is
+    /// repeated if there was no descriptor for it, after the files of the store were closed.
     pub(crate) async fn change<T: Send + 'static>(
         &self,
         engine: &Engine,
@@ -108,7 +110,8 @@ impl Root {
         self.with_room(engine, made).await
     }
 
-    /// Makes a call, and repeats it as long as it fails because there are no descriptors, and the store can give back some.
+    /// Makes a call, and repeats it as long as it fails because there are no descriptors, and the
+    /// store can give back some.
     pub(crate) async fn with_room<T, F: Future<Output = Result<T, Error>>>(
         &self,
         engine: &Engine,
@@ -124,9 +127,10 @@ impl Root {
         }
     }
 
-    /// Closes the files of the store, if the error is that there are no more descriptors. If there are none to close, it
-    /// waits for other calls to close theirs. Returns true if the call may now succeed. `closed` is [`OpenFiles::closed`]
-    /// before the call, and `waits` counts how often the call has waited.
+    /// Closes the files of the store, if the error is that there are no more descriptors. If there
+    /// are none to close, it waits for other calls to close theirs. Returns true if the call may
+    /// now succeed. `closed` is [`OpenFiles::closed`] before the call, and `waits` counts how often
+    /// the call has waited.
     async fn has_room(&self, engine: &Engine, error: &Error, closed: u64, waits: &mut u32) -> bool {
         if !error.is_out_of_descriptors() {
             return false;

@@ -1,4 +1,5 @@
-//! A file that is being written. It has its own name, with `#` and a number at the end, until it is complete.
+//! A file that is being written. It has its own name, with `#` and a number at the end, until it is
+//! complete.
 //!
 //! All functions block.
 
@@ -26,7 +27,8 @@ pub(crate) enum Replace {
     Yes,
 }
 
-/// A file that is being written. If it is dropped before it is published, another thread removes it.
+/// A file that is being written. If it is dropped before it is published, another thread removes
+/// it.
 #[derive(Debug)]
 pub(crate) struct Staged {
     path: PathBuf,
@@ -35,15 +37,18 @@ pub(crate) struct Staged {
     directory: Directory,
     /// A forked child of this process leaves the file alone.
     owner: Owner,
-    /// `None` after the file was published or removed. Writes share the lock, so they run at the same time.
+    /// `None` after the file was published or removed. Writes share the lock, so they run at the
+    /// same time.
     file: RwLock<Option<File>>,
 }
 
-/// The bytes of a name before the `#` and the number: 255 is the limit of most filesystems, and a number has up to 20.
+/// The bytes of a name before the `#` and the number: 255 is the limit of most filesystems, and a
+/// number has up to 20.
 const STEM: usize = 255 - 1 - 20;
 
-/// The name of the file with this number that will replace the file at `to`. It begins as the name of that file. It is no
-/// name of an object, because its only `#` is that before the number: see [`crate::location::is_object_name`].
+/// The name of the file with this number that will replace the file at `to`. It begins as the name
+/// of that file. It is no name of an object, because its only `#` is that before the number: see
+/// [`crate::location::is_object_name`].
 pub(crate) fn staged_path(to: &Path, number: u64) -> PathBuf {
     let name = to.file_name().and_then(OsStr::to_str).unwrap_or_default();
     let stem = name.split('#').next().unwrap_or_default();
@@ -110,8 +115,8 @@ impl Staged {
     /// Gives the file its name, after all writes that have begun. Returns its entity tag.
     ///
     /// # Errors
-    /// [`Error::AlreadyExists`] if there is an object of that name which may not be replaced. The file is removed
-    /// after an error.
+    /// [`Error::AlreadyExists`] if there is an object of that name which may not be replaced. The
+    /// file is removed after an error.
     pub(crate) fn publish(&self, replace: Replace, sync: Sync) -> Result<String, Error> {
         let file = self.take()?;
         let named = self.name(file, replace, sync);

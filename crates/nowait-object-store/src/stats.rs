@@ -6,8 +6,8 @@ use nowait::Provenance;
 
 /// The reads of a store since it was made, and its open files.
 ///
-/// The numbers are those of the store and its clones. They are read one after another while other threads may
-/// change them.
+/// The numbers are those of the store and its clones. They are read one after another while other
+/// threads may change them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {

@@ -1,5 +1,5 @@
-//! The store: the interface of object_store. This file is compiled once for each version, as a part of the module
-//! that names the version.
+//! The store: the interface of object_store. This file is compiled once for each version, as a part
+//! of the module that names the version.
 
 use std::fmt;
 use std::ops::Range;
@@ -63,7 +63,8 @@ impl NowaitFileSystem {
         NowaitFileSystem::of(Root::filesystem())
     }
 
-    /// A store of the files below a directory. Blocks: the symbolic links in `prefix` are resolved once, now.
+    /// A store of the files below a directory. Blocks: the symbolic links in `prefix` are resolved
+    /// once, now.
     ///
     /// # Errors
     /// [`Error::Generic`] if the directory does not exist.
@@ -80,18 +81,19 @@ impl NowaitFileSystem {
         }
     }
 
-    /// If true, a deletion also removes the directories above the object that are then empty, up to the root.
-    /// False by default.
+    /// If true, a deletion also removes the directories above the object that are then empty, up to
+    /// the root. False by default.
     #[must_use]
     pub fn with_automatic_cleanup(mut self, automatic_cleanup: bool) -> Self {
         self.automatic_cleanup = automatic_cleanup;
         self
     }
 
-    /// If true, an object that was put, copied or renamed is on the device when the call returns: its file and the
-    /// directories that have changed are synced (fsync(2)). [The first page](crate#writes) lists what each call syncs. A
-    /// copy or a rename needs the permission to read the file, and each call that to read the directories. If a sync
-    /// fails after the object got its name, the call fails, and the name stays. Deletions are not synced. False by
+    /// If true, an object that was put, copied or renamed is on the device when the call returns:
+    /// its file and the directories that have changed are synced (fsync(2)). [The first
+    /// page](crate#writes) lists what each call syncs. A copy or a rename needs the permission to
+    /// read the file, and each call that to read the directories. If a sync fails after the object
+    /// got its name, the call fails, and the name stays. Deletions are not synced. False by
     /// default.
     #[must_use]
     pub fn with_fsync(mut self, fsync: bool) -> Self {
@@ -107,27 +109,31 @@ impl NowaitFileSystem {
         self
     }
 
-    /// Sets the maximum number of descriptors that are kept open for further reads, at least 1, for this store and
-    /// its clones. A quarter of the process's limit (RLIMIT_NOFILE) by default, at most 1,024.
+    /// Sets the maximum number of descriptors that are kept open for further reads, at least 1, for
+    /// this store and its clones. A quarter of the process's limit (RLIMIT_NOFILE) by default, at
+    /// most 1,024.
     #[must_use]
     pub fn with_open_files(self, files: usize) -> Self {
         self.root.files().limit(files);
         self
     }
 
-    /// Lets this store and its clones borrow bytes of objects that are read often. The bytes are not copied, and no
-    /// read is made. The file is still compared with its path. It is off by default. A second call changes nothing.
+    /// Lets this store and its clones borrow bytes of objects that are read often. The bytes are
+    /// not copied, and no read is made. The file is still compared with its path. It is off by
+    /// default. A second call changes nothing.
     ///
-    /// The files are mapped, and the windows of the mapping that reads find cached are locked in memory, within the budget
-    /// ([`nowait::mapping`]). The rest of such a window is read from the device. Each mapped file has a lease (fcntl(2),
-    /// `F_SETLEASE`), and takes one more descriptor. If a file cannot be mapped, it is read as usual.
+    /// The files are mapped, and the windows of the mapping that reads find cached are locked in
+    /// memory, within the budget ([`nowait::mapping`]). The rest of such a window is read from the
+    /// device. Each mapped file has a lease (fcntl(2), `F_SETLEASE`), and takes one more
+    /// descriptor. If a file cannot be mapped, it is read as usual.
     ///
-    /// The memory and the lease are given back when the object was not read for about half a second, and the bytes of all
-    /// results were dropped. Until then the space of a deleted file is not free, and the two descriptors stay open. The
-    /// thread that drops the last bytes closes them. The bytes must not be used in a forked child.
+    /// The memory and the lease are given back when the object was not read for about half a
+    /// second, and the bytes of all results were dropped. Until then the space of a deleted file is
+    /// not free, and the two descriptors stay open. The thread that drops the last bytes closes
+    /// them. The bytes must not be used in a forked child.
     ///
-    /// The locked memory is taken from the page cache and the processes of the machine, so choose a limit:
-    /// [`BudgetOptions::limit`](nowait::mapping::BudgetOptions::limit).
+    /// The locked memory is taken from the page cache and the processes of the machine, so choose a
+    /// limit: [`BudgetOptions::limit`](nowait::mapping::BudgetOptions::limit).
     #[must_use]
     pub fn with_mapped_reads(self, budget: &Budget) -> Self {
         self.root.borrow_within(budget);
@@ -137,7 +143,8 @@ impl NowaitFileSystem {
     /// The path of an object's file.
     ///
     /// # Errors
-    /// [`Error::Generic`] if no object can have this name: the root, and names that end with `#` and a number.
+    /// [`Error::Generic`] if no object can have this name: the root, and names that end with `#`
+    /// and a number.
     pub fn path_to_filesystem(&self, location: &Path) -> Result<PathBuf> {
         Ok(self.root.object_path(location.as_ref())?)
     }

@@ -17,7 +17,8 @@ mod store;
 
 pub use store::NowaitFileSystem;
 
-/// The entity tag as [`object_store::local::LocalFileSystem`] of this version writes it: without quotes.
+/// The entity tag as [`object_store::local::LocalFileSystem`] of this version writes it: without
+/// quotes.
 fn quoted(e_tag: String) -> String {
     e_tag
 }

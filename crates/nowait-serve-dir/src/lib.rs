@@ -1,5 +1,5 @@
-//! `ServeDir` of tower-http on nowait: static files for axum, hyper and every other server of the tower
-//! family.
+//! `ServeDir` of tower-http on nowait: static files for axum, hyper and every other server of the
+//! tower family.
 //!
 //! ```
 //! # async fn example() {
@@ -10,17 +10,17 @@
 //! # }
 //! ```
 //!
-//! [`serve_dir`] returns [`ServeDir`] with another [`Backend`]. All of its methods, responses and errors are
-//! those of tower-http. The difference is the thread that makes the system calls:
+//! [`serve_dir`] returns [`ServeDir`] with another [`Backend`]. All of its methods, responses and
+//! errors are those of tower-http. The difference is the thread that makes the system calls:
 //!
-//! - tokio's backend sends each of them to the blocking pool: metadata, open, fstat, and one read for each
-//!   64 KiB.
-//! - [`NowaitBackend`] looks up, opens and reads a cached file in the task that polls the request. The rest
-//!   goes to an engine of nowait, and the task waits for it without blocking its thread. [`nowait::tokio`]
-//!   documents which calls the task makes itself.
+//! - tokio's backend sends each of them to the blocking pool: metadata, open, fstat, and one read
+//!   for each 64 KiB.
+//! - [`NowaitBackend`] looks up, opens and reads a cached file in the task that polls the request.
+//!   The rest goes to an engine of nowait, and the task waits for it without blocking its thread.
+//!   [`nowait::tokio`] documents which calls the task makes itself.
 //!
-//! The page cache is the only cache. A file that is replaced, truncated or removed is served accordingly in
-//! the next response.
+//! The page cache is the only cache. A file that is replaced, truncated or removed is served
+//! accordingly in the next response.
 
 mod backend;
 mod file;
@@ -34,10 +34,11 @@ use tower_http::services::fs::{DefaultServeDirFallback, ServeDir};
 pub use backend::NowaitBackend;
 pub use file::File;
 
-/// A service of the files in a directory and its subdirectories: `ServeDir::new` on [`NowaitBackend`].
+/// A service of the files in a directory and its subdirectories: `ServeDir::new` on
+/// [`NowaitBackend`].
 ///
-/// The files are read on [the process's engine](nowait::Engine::process), which is made with the first of
-/// them. If that fails, the response is 500 Internal Server Error.
+/// The files are read on [the process's engine](nowait::Engine::process), which is made with the
+/// first of them. If that fails, the response is 500 Internal Server Error.
 ///
 /// ```
 /// use http::{Request, StatusCode};

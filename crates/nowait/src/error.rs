@@ -16,14 +16,14 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An operation that failed: its name, the file if there is one, and the reason.
 ///
-/// Paths are displayed by [`DisplayPath`](crate::DisplayPath), so that no file name sends control characters to a
-/// terminal. It converts into [`std::io::Error`] and keeps the errno, so `?` works in functions that return
-/// `io::Result`.
+/// Paths are displayed by [`DisplayPath`](crate::DisplayPath), so that no file name sends control
+/// characters to a terminal. It converts into [`std::io::Error`] and keeps the errno, so `?` works
+/// in functions that return `io::Result`.
 #[derive(Clone)]
 pub struct Error(Box<Failure>);
 
-/// The content of an error. It is boxed, because results are moved about a million times a second and are
-/// rarely errors.
+/// The content of an error. It is boxed, because results are moved about a million times a second
+/// and are rarely errors.
 #[derive(Clone)]
 struct Failure {
     operation: &'static str,
@@ -39,7 +39,8 @@ pub enum ErrorKind {
     /// The kernel returned an error. The kind is that of the standard library for the errno, which
     /// [`Error::errno`] returns.
     Io(io::ErrorKind),
-    /// The kernel, the sandbox or the filesystem does not support the call or the flag (ENOSYS, EOPNOTSUPP).
+    /// The kernel, the sandbox or the filesystem does not support the call or the flag (ENOSYS,
+    /// EOPNOTSUPP).
     Unsupported,
     /// An argument is invalid, such as an offset beyond `i64`, or an empty list.
     InvalidInput,
@@ -50,8 +51,8 @@ pub enum ErrorKind {
     /// The program cancelled the operation before the kernel completed it. ECANCELED returned by a
     /// filesystem is `Io`.
     Cancelled,
-    /// The deadline passed before the kernel completed the operation. ETIME returned by a filesystem is
-    /// `Io`.
+    /// The deadline passed before the kernel completed the operation. ETIME returned by a
+    /// filesystem is `Io`.
     DeadlinePassed,
     /// The engine was created by the parent process, and this process is a forked child.
     Forked,
@@ -69,21 +70,22 @@ pub enum ErrorKind {
     /// An option of the engine needs a ring, and there is none: the backend is threads, or the
     /// kernel does not support such a ring.
     NeedsRing,
-    /// The engine is polled, and the file was not opened with O_DIRECT. A polled engine reads and writes
-    /// only such files.
+    /// The engine is polled, and the file was not opened with O_DIRECT. A polled engine reads and
+    /// writes only such files.
     NeedsDirect,
     /// The engine is polled, and the device or filesystem does not support polling.
     NeedsPollQueues,
-    /// The entries of a directory repeat themselves. The filesystem is broken, and the listing was ended
-    /// because it would never end by itself.
+    /// The entries of a directory repeat themselves. The filesystem is broken, and the listing was
+    /// ended because it would never end by itself.
     Repeats,
-    /// A directory is its own ancestor, by a bind mount or a followed symbolic link. It was not entered
-    /// again.
+    /// A directory is its own ancestor, by a bind mount or a followed symbolic link. It was not
+    /// entered again.
     Cycle,
-    /// The file may change, so its bytes cannot be borrowed: [`Mapping::why`](crate::Mapping::why) has the
-    /// reason.
+    /// The file may change, so its bytes cannot be borrowed: [`Mapping::why`](crate::Mapping::why)
+    /// has the reason.
     Unprotected,
-    /// The file is a FIFO, a socket, a device or of another type without contents. It was not opened.
+    /// The file is a FIFO, a socket, a device or of another type without contents. It was not
+    /// opened.
     NotRegular,
 }
 
@@ -221,8 +223,8 @@ impl fmt::Display for Error {
     }
 }
 
-/// Formats as [`Display`](fmt::Display), so that an error returned by `main` is readable. `{:#?}` prints
-/// the fields.
+/// Formats as [`Display`](fmt::Display), so that an error returned by `main` is readable. `{:#?}`
+/// prints the fields.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !f.alternate() {
@@ -239,8 +241,8 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// The standard library's kind for the same failure. It is [`Other`](io::ErrorKind::Other) if the standard
-/// library has no such kind.
+/// The standard library's kind for the same failure. It is [`Other`](io::ErrorKind::Other) if the
+/// standard library has no such kind.
 impl From<ErrorKind> for io::ErrorKind {
     fn from(kind: ErrorKind) -> io::ErrorKind {
         match kind {

@@ -1,8 +1,9 @@
 //! File: positional reads and writes on an open file, as futures and as blocking calls.
 //!
-//! The futures need no runtime: the engine's owner or a worker wakes them. A read that the page cache
-//! serves is ready at the first poll, without an allocation or a lock. Dropping a future at any point is
-//! safe: the operation keeps the memory that the kernel may still touch until it is complete.
+//! The futures need no runtime: the engine's owner or a worker wakes them. A read that the page
+//! cache serves is ready at the first poll, without an allocation or a lock. Dropping a future at
+//! any point is safe: the operation keeps the memory that the kernel may still touch until it is
+//! complete.
 
 mod open;
 mod open_cached;
@@ -38,7 +39,8 @@ use crate::residency::{self, Answer, Residency};
 use crate::sys::retry;
 use crate::sys::{self, Errno, rw};
 
-/// An open file on an engine. It is `Send`, `Sync` and cheap to clone. Clones refer to the same open file.
+/// An open file on an engine. It is `Send`, `Sync` and cheap to clone. Clones refer to the same
+/// open file.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -81,22 +83,23 @@ impl File {
         }
     }
 
-    /// Reads into `buffer` from `offset` on. The count is less than the buffer's capacity only at the end
-    /// of the file.
+    /// Reads into `buffer` from `offset` on. The count is less than the buffer's capacity only at
+    /// the end of the file.
     ///
     /// As with pread(2), the file's own position does not move.
     pub fn read_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> ReadAt<'_, B> {
         ReadAt::new(&self.handle, &self.engine, buffer, offset, false)
     }
 
-    /// Fills `buffer` from `offset` on. Fails with [`ErrorKind::UnexpectedEof`] if the file ends earlier.
+    /// Fills `buffer` from `offset` on. Fails with [`ErrorKind::UnexpectedEof`] if the file ends
+    /// earlier.
     pub fn read_exact_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> ReadAt<'_, B> {
         ReadAt::new(&self.handle, &self.engine, buffer, offset, true)
     }
 
-    /// Reads into borrowed memory from `offset` on. Blocks. The count is less than the length only at the
-    /// end of the file. This is pread(2), continued after short reads. It is the fastest read for a thread
-    /// that may block.
+    /// Reads into borrowed memory from `offset` on. Blocks. The count is less than the length only
+    /// at the end of the file. This is pread(2), continued after short reads. It is the fastest
+    /// read for a thread that may block.
     ///
     /// # Errors
     /// The errors of pread(2), even if some bytes were read before.
@@ -214,8 +217,8 @@ impl File {
         )
     }
 
-    /// Starts writeback of the dirty pages of a range and waits for it. A length of 0 means "to the end of
-    /// the file". This paces writeback and makes no data durable: see [`SyncFileRange`].
+    /// Starts writeback of the dirty pages of a range and waits for it. A length of 0 means "to the
+    /// end of the file". This paces writeback and makes no data durable: see [`SyncFileRange`].
     ///
     /// ```
     /// let file = nowait::File::from_fd(tempfile::tempfile()?, &nowait::Engine::process()?)?;
@@ -248,8 +251,8 @@ impl File {
             .map_err(|e| Error::os("sync_data", e).on(self.handle.shared_path()))
     }
 
-    /// The file's size in bytes. fstat(2) is called in the calling thread: the inode of an open file is in
-    /// memory (a network filesystem may revalidate it).
+    /// The file's size in bytes. fstat(2) is called in the calling thread: the inode of an open
+    /// file is in memory (a network filesystem may revalidate it).
     ///
     /// # Errors
     /// The errors of fstat(2).
@@ -266,8 +269,8 @@ impl File {
         Ok(self.len()? == 0)
     }
 
-    /// Returns true if the whole part of the range that lies within the file is in the page cache. Strict
-    /// reads use this query; see [`residency::Probe::is_resident`].
+    /// Returns true if the whole part of the range that lies within the file is in the page cache.
+    /// Strict reads use this query; see [`residency::Probe::is_resident`].
     ///
     /// # Errors
     /// As [`residency::Probe::is_resident`].
@@ -299,9 +302,9 @@ impl File {
             .map_err(|e| e.on(self.handle.shared_path()))
     }
 
-    /// The plan for a read of `len` bytes: the decision that [`read_at`](File::read_at) would take now. It
-    /// depends on what is known about the file. A first read may still find that the filesystem refuses
-    /// cached reads.
+    /// The plan for a read of `len` bytes: the decision that [`read_at`](File::read_at) would take
+    /// now. It depends on what is known about the file. A first read may still find that the
+    /// filesystem refuses cached reads.
     ///
     /// ```
     /// use nowait::read::{Plan, Reason};

@@ -1,5 +1,5 @@
-//! An open file and its learnt properties. It is cheap to clone. Every operation holds a clone, so a
-//! descriptor is never closed while the kernel may use it.
+//! An open file and its learnt properties. It is cheap to clone. Every operation holds a clone, so
+//! a descriptor is never closed while the kernel may use it.
 
 pub(crate) mod registered;
 
@@ -24,8 +24,8 @@ use crate::sys::sync::{Mutex, MutexGuard, lock};
 
 /// An open file as operations hold it: the descriptor and the history of its reads.
 ///
-/// All clones refer to the same open file and share its history. The descriptor is closed when the last
-/// clone is dropped and no operation on it is in flight.
+/// All clones refer to the same open file and share its history. The descriptor is closed when the
+/// last clone is dropped and no operation on it is in flight.
 #[derive(Clone, Debug)]
 pub struct Handle(
     Arc<Inner>,
@@ -72,8 +72,8 @@ impl Handle {
 
     /// Converts an open descriptor, with its own mode instead of the engine's.
     ///
-    /// [`Mode::Strict`] sets FADV_RANDOM on the open file, which also affects duplicates of the descriptor.
-    /// Otherwise the calling thread would pay for the kernel's readahead.
+    /// [`Mode::Strict`] sets FADV_RANDOM on the open file, which also affects duplicates of the
+    /// descriptor. Otherwise the calling thread would pay for the kernel's readahead.
     ///
     /// # Errors
     /// As [`new`](Handle::new).
@@ -100,8 +100,8 @@ impl Handle {
         }
     }
 
-    /// Converts any descriptor. If its type cannot be determined, it counts as not regular: nothing is
-    /// tried on it, and calls return the kernel's errors.
+    /// Converts any descriptor. If its type cannot be determined, it counts as not regular: nothing
+    /// is tried on it, and calls return the kernel's errors.
     #[cfg(feature = "tokio")]
     pub(crate) fn of_any(fd: OwnedFd) -> Handle {
         let identity = sys::stat::identity(fd.as_fd()).unwrap_or_default();
@@ -148,10 +148,10 @@ impl Handle {
         handle
     }
 
-    /// Turns off the kernel's readahead for a strict file. Readahead leaves marks on pages, and a cached
-    /// read of a marked page starts the next readahead in the calling thread. A strict file has only the
-    /// readahead that the engine's workers start. This is done once, at the latest by the first strict read
-    /// of a handle without its own mode.
+    /// Turns off the kernel's readahead for a strict file. Readahead leaves marks on pages, and a
+    /// cached read of a marked page starts the next readahead in the calling thread. A strict file
+    /// has only the readahead that the engine's workers start. This is done once, at the latest by
+    /// the first strict read of a handle without its own mode.
     pub(crate) fn leave_readahead_to_the_engine(&self) {
         if self.0.regular
             && !self.0.fadv_random.load(Relaxed)
@@ -171,19 +171,21 @@ impl Handle {
         self.0.direct
     }
 
-    /// Returns true if each write waits for the device: the file was opened with O_SYNC or O_DSYNC, or its filesystem
-    /// is mounted with the option `sync`.
+    /// Returns true if each write waits for the device: the file was opened with O_SYNC or O_DSYNC,
+    /// or its filesystem is mounted with the option `sync`.
     pub(crate) fn syncs(&self) -> bool {
         self.0.syncs
     }
 
-    /// The alignment that O_DIRECT needs for reads and writes. `None` if the file is not open with O_DIRECT
-    /// or the kernel does not report an alignment. It is determined once, when the handle is created.
+    /// The alignment that O_DIRECT needs for reads and writes. `None` if the file is not open with
+    /// O_DIRECT or the kernel does not report an alignment. It is determined once, when the handle
+    /// is created.
     pub fn alignment(&self) -> Option<Alignment> {
         self.0.alignment.as_deref().copied()
     }
 
-    /// The same open file, whose unaligned reads go through an aligned buffer. It must not have clones yet.
+    /// The same open file, whose unaligned reads go through an aligned buffer. It must not have
+    /// clones yet.
     pub(crate) fn with_unaligned_reads(mut self) -> Handle {
         if let Some(inner) = Arc::get_mut(&mut self.0) {
             inner.unaligned = inner.direct;
@@ -208,8 +210,8 @@ impl Handle {
         self.0.unbounded
     }
 
-    /// Returns true if the file has offsets. Pipes, sockets and terminals have none: positional reads and
-    /// writes fail with ESPIPE.
+    /// Returns true if the file has offsets. Pipes, sockets and terminals have none: positional
+    /// reads and writes fail with ESPIPE.
     pub fn is_seekable(&self) -> bool {
         self.0.seekable
     }
@@ -281,8 +283,8 @@ impl Handle {
         self.0.residency.is_available(self.as_fd())
     }
 
-    /// The bytes of a range that are in the page cache. `None` if the kernel does not report them, and for
-    /// files without a page cache.
+    /// The bytes of a range that are in the page cache. `None` if the kernel does not report them,
+    /// and for files without a page cache.
     pub(crate) fn resident_bytes(&self, offset: u64, len: usize) -> Option<u32> {
         let cacheable = self.0.regular && !self.0.direct && !self.0.filesystem.is_memory();
         cacheable
@@ -301,8 +303,8 @@ impl Handle {
         self.0.filesystem.nowait_read.worked();
     }
 
-    /// Records that a cached read was refused. The filesystem counts as refusing only if none has worked on
-    /// it.
+    /// Records that a cached read was refused. The filesystem counts as refusing only if none has
+    /// worked on it.
     pub(crate) fn nowait_read_refused(&self) {
         self.0.nowait_read.refused();
         self.0.filesystem.nowait_read.refused_once();

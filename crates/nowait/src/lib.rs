@@ -1,8 +1,9 @@
 //! File I/O on Linux that does not block the caller.
 //!
-//! [`File::read_at`] returns cached data immediately, in the calling thread. Reads that need the device go
-//! to an asynchronous engine: an io_uring ring, or a pool of threads if io_uring is not available.
-//! Each result reports how many bytes came from the page cache and how many from the device.
+//! [`File::read_at`] returns cached data immediately, in the calling thread. Reads that need the
+//! device go to an asynchronous engine: an io_uring ring, or a pool of threads if io_uring is not
+//! available. Each result reports how many bytes came from the page cache and how many from the
+//! device.
 //!
 //! ```
 //! let file = nowait::File::blocking_open("Cargo.toml")?;
@@ -21,9 +22,9 @@
 //! nowait = { version = "0.1", features = ["tokio"] }
 //! ```
 //!
-//! A program on tokio changes its `use` lines from `tokio::fs` to `nowait::tokio`. A program on another
-//! executor uses [`File`]. A program without an executor calls the blocking forms, or drives a
-//! [`LocalEngine`](engine::LocalEngine) in its own loop.
+//! A program on tokio changes its `use` lines from `tokio::fs` to `nowait::tokio`. A program on
+//! another executor uses [`File`]. A program without an executor calls the blocking forms, or
+//! drives a [`LocalEngine`](engine::LocalEngine) in its own loop.
 //!
 //! # Types
 //! | to | use |
@@ -54,13 +55,13 @@
 //! `nowait::tokio::File` with `tokio_util::compat`.
 //!
 //! # Eager and strict mode
-//! In *eager mode* ([`Mode::Eager`], the default) a read tries the page cache first, with preadv2(2) and
-//! `RWF_NOWAIT`. If the data is not cached, preadv2 returns `EAGAIN`, and the read goes to the engine. Since
-//! about Linux 6.12, the failed preadv2 also submits a read to the device. The device then starts
-//! earlier, but the calling thread spends time on the submission.
+//! In *eager mode* ([`Mode::Eager`], the default) a read tries the page cache first, with
+//! preadv2(2) and `RWF_NOWAIT`. If the data is not cached, preadv2 returns `EAGAIN`, and the read
+//! goes to the engine. Since about Linux 6.12, the failed preadv2 also submits a read to the
+//! device. The device then starts earlier, but the calling thread spends time on the submission.
 //!
-//! In *strict mode* ([`Mode::Strict`]) the calling thread first asks the kernel whether the data is cached, and
-//! reads only cached data. It does not submit reads to the device.
+//! In *strict mode* ([`Mode::Strict`]) the calling thread first asks the kernel whether the data is
+//! cached, and reads only cached data. It does not submit reads to the device.
 //!
 //! # Features
 //! | feature | default | content |
@@ -72,28 +73,30 @@
 //! [paused clock]: https://docs.rs/tokio/latest/tokio/time/fn.pause.html
 //!
 //! # Errors
-//! An [`Error`] has the name of the operation, the path if it is known, and an [`ErrorKind`]. It is shown as
-//! `open /x: No such file or directory (os error 2)`, and converts into [`std::io::Error`] with the same errno.
-//! A call that takes a buffer returns it with the result, also if it fails ([`BufResult`]).
+//! An [`Error`] has the name of the operation, the path if it is known, and an [`ErrorKind`]. It is
+//! shown as `open /x: No such file or directory (os error 2)`, and converts into [`std::io::Error`]
+//! with the same errno. A call that takes a buffer returns it with the result, also if it fails
+//! ([`BufResult`]).
 //!
 //! # Cancellation
-//! A future may be dropped at any time, which cancels its operation. An operation that the kernel has started keeps
-//! its buffer until it is complete, and the bytes that it reads are lost. A write whose future was dropped may still
-//! take place, in whole or in part. A read at an offset changes nothing, so it can be repeated.
+//! A future may be dropped at any time, which cancels its operation. An operation that the kernel
+//! has started keeps its buffer until it is complete, and the bytes that it reads are lost. A write
+//! whose future was dropped may still take place, in whole or in part. A read at an offset changes
+//! nothing, so it can be repeated.
 //!
 //! # Threads and forks
-//! [`Engine`] and [`File`] are `Send + Sync`, and clones are cheap. A [`File`] without an engine of its own uses
-//! the engine of the process ([`Engine::process`]), which is made on first use. A [`LocalEngine`](engine::LocalEngine)
-//! belongs to one thread.
+//! [`Engine`] and [`File`] are `Send + Sync`, and clones are cheap. A [`File`] without an engine of
+//! its own uses the engine of the process ([`Engine::process`]), which is made on first use. A
+//! [`LocalEngine`](engine::LocalEngine) belongs to one thread.
 //!
-//! A child of fork(2) has neither the threads nor the ring of its parent. There, files of the parent return
-//! cached data, and every other operation fails with [`ErrorKind::Forked`]. Files and engines that the child
-//! makes work.
+//! A child of fork(2) has neither the threads nor the ring of its parent. There, files of the
+//! parent return cached data, and every other operation fails with [`ErrorKind::Forked`]. Files and
+//! engines that the child makes work.
 //!
 //! # Platforms
-//! Linux on x86-64 and aarch64. All tests run on x86-64 with Linux 6.18, the library's also with 6.1 and 6.12.
-//! A selection of them runs on aarch64 with Linux 6.1, in an emulator. The library makes a system call once to
-//! learn if it is available. It does not parse the kernel's version.
+//! Linux on x86-64 and aarch64. All tests run on x86-64 with Linux 6.18, the library's also with
+//! 6.1 and 6.12. A selection of them runs on aarch64 with Linux 6.1, in an emulator. The library
+//! makes a system call once to learn if it is available. It does not parse the kernel's version.
 //!
 //! | Linux | adds |
 //! |---|---|
@@ -106,9 +109,10 @@
 //! | 6.12 | [`Wait::Batch`](engine::Wait::Batch) in one system call |
 //!
 //! # Versions
-//! Rust 1.88 or newer. A release that needs a newer Rust has a new minor version. Before 1.0, a release with a
-//! new minor version may change the interface. The following are not part of the interface: the text of
-//! errors, the way in which a read is served, the thread that runs an operation, and the numbers in [`stats`].
+//! Rust 1.88 or newer. A release that needs a newer Rust has a new minor version. Before 1.0, a
+//! release with a new minor version may change the interface. The following are not part of the
+//! interface: the text of errors, the way in which a read is served, the thread that runs an
+//! operation, and the numbers in [`stats`].
 
 #![deny(
     clippy::cast_possible_truncation,

@@ -1,10 +1,10 @@
 //! Mapped files whose cached parts are read by pointer, without a system call.
 //!
 //! A [`Mapping`] maps a file, and divides it into *windows* of 2 MiB. A window is *resident* after
-//! [`load`](Mapping::load) or [`prefetch`](Mapping::prefetch): it can be read, and is locked in memory (mlock2(2)).
-//! [`get`](Mapping::get) borrows bytes of resident windows. An access to them causes no page fault on the
-//! device. It does not raise SIGBUS either, because the file cannot be truncated while the mapping holds a
-//! *lease* (fcntl(2), `F_SETLEASE`).
+//! [`load`](Mapping::load) or [`prefetch`](Mapping::prefetch): it can be read, and is locked in
+//! memory (mlock2(2)). [`get`](Mapping::get) borrows bytes of resident windows. An access to them
+//! causes no page fault on the device. It does not raise SIGBUS either, because the file cannot be
+//! truncated while the mapping holds a *lease* (fcntl(2), `F_SETLEASE`).
 //!
 //! ```
 //! # let dir = tempfile::tempdir()?;
@@ -25,43 +25,50 @@
 //! ```
 //!
 //! # The lease
-//! The kernel asks the holder of a lease before a file is opened for writing or truncated. A thread of the
-//! library then stops all borrowing, replaces the windows that are borrowed at that moment by private
-//! copies, and gives the lease back. The borrowed bytes do not change. Later reads use read(2) as usual.
+//! The kernel asks the holder of a lease before a file is opened for writing or truncated. A thread
+//! of the library then stops all borrowing, replaces the windows that are borrowed at that moment
+//! by private copies, and gives the lease back. The borrowed bytes do not change. Later reads use
+//! read(2) as usual.
 //!
-//! Leases are trusted on ext4, xfs, btrfs and tmpfs. The file must be the user's own, or the process must
-//! have `CAP_LEASE`, and no program may have it open for writing. On xfs, no user but root and the process's own may
-//! own the file or write to it. [`Mapping::why`] has the reason if bytes cannot be borrowed.
+//! Leases are trusted on ext4, xfs, btrfs and tmpfs. The file must be the user's own, or the
+//! process must have `CAP_LEASE`, and no program may have it open for writing. On xfs, no user but
+//! root and the process's own may own the file or write to it. [`Mapping::why`] has the reason if
+//! bytes cannot be borrowed.
 //!
 //! # Limits of the promise
-//! - A process that is stopped for longer than `/proc/sys/fs/lease-break-time` (45 seconds) loses the lease.
-//! - If there is no memory for the copies, if the process has too many mappings for them (`vm.max_map_count`), or if
-//!   the file cannot be read for them, the lease is kept until the borrowed bytes are returned, at most for that time. The
-//!   library keeps 32 mappings of one page, which it gives up for the copies.
-//! - A copy takes the place of a window by one call of mremap(2). The kernel may run out of memory for its own structures
-//!   in the middle of that call. Other threads may also use up all mappings of the process at that moment, including
-//!   those that the library has just given up. The call may then leave no bytes at these addresses: an access
-//!   raises SIGSEGV, or sees memory that another thread mapped there. The library never uses the addresses again, and
-//!   keeps the lease as above.
-//! - If a sandbox denies membarrier(2) after the first use of a budget, no window is released for others any more, and
-//!   copies stay until their mapping is dropped.
-//! - A program that opens the file for writing with `O_NONBLOCK`, as truncate(1) does, gets EAGAIN while the
-//!   lease is given back.
-//! - The kernel does not ask the holder of the lease if a file is truncated through an overlayfs that has the
-//!   file in its upper layer. Map the file of the overlayfs: it is refused.
-//! - Some calls drop the pages of a file from memory, and the kernel does not ask the holder of the lease. The bytes stay
-//!   as they are, but an access reads them again: it waits for the device, and raises SIGBUS if the device fails. On
-//!   xfs, ioctl_fideduperange(2) does so. Programs such as duperemove call it. The descriptor need not be open for writing:
-//!   root, the owner of the file, and users that may write to it can make the call. On kernels before 6.3 that lack a
-//!   later correction, `FS_IOC_ENABLE_VERITY` does so, for the same users. The kernel does so with a page whose memory
-//!   begins to fail.
-//! - In a forked child, `get` returns `None`, and borrowed bytes are empty. A slice that was obtained from
-//!   them before the fork must not be used there: the child's memory shows whatever the file has, and raises SIGBUS
-//!   if the file was truncated. If the parent ends before such a child, other programs may wait for that time when
-//!   they open the file for writing.
-//! - The signal of a lease is SIGRTMAX; SIGIO reports that the queue of signals was full. They are sent to
-//!   the thread of the library, which blocks them and waits for them. A program should not wait for these
-//!   signals itself with sigwait(3) in threads that block them: the library's thread could take them.
+//! - A process that is stopped for longer than `/proc/sys/fs/lease-break-time` (45 seconds) loses
+//!   the lease.
+//! - If there is no memory for the copies, if the process has too many mappings for them
+//!   (`vm.max_map_count`), or if the file cannot be read for them, the lease is kept until the
+//!   borrowed bytes are returned, at most for that time. The library keeps 32 mappings of one page,
+//!   which it gives up for the copies.
+//! - A copy takes the place of a window by one call of mremap(2). The kernel may run out of memory
+//!   for its own structures in the middle of that call. Other threads may also use up all mappings
+//!   of the process at that moment, including those that the library has just given up. The call
+//!   may then leave no bytes at these addresses: an access raises SIGSEGV, or sees memory that
+//!   another thread mapped there. The library never uses the addresses again, and keeps the lease
+//!   as above.
+//! - If a sandbox denies membarrier(2) after the first use of a budget, no window is released for
+//!   others any more, and copies stay until their mapping is dropped.
+//! - A program that opens the file for writing with `O_NONBLOCK`, as truncate(1) does, gets EAGAIN
+//!   while the lease is given back.
+//! - The kernel does not ask the holder of the lease if a file is truncated through an overlayfs
+//!   that has the file in its upper layer. Map the file of the overlayfs: it is refused.
+//! - Some calls drop the pages of a file from memory, and the kernel does not ask the holder of the
+//!   lease. The bytes stay as they are, but an access reads them again: it waits for the device,
+//!   and raises SIGBUS if the device fails. On xfs, ioctl_fideduperange(2) does so. Programs such
+//!   as duperemove call it. The descriptor need not be open for writing: root, the owner of the
+//!   file, and users that may write to it can make the call. On kernels before 6.3 that lack a
+//!   later correction, `FS_IOC_ENABLE_VERITY` does so, for the same users. The kernel does so with
+//!   a page whose memory begins to fail.
+//! - In a forked child, `get` returns `None`, and borrowed bytes are empty. A slice that was
+//!   obtained from them before the fork must not be used there: the child's memory shows whatever
+//!   the file has, and raises SIGBUS if the file was truncated. If the parent ends before such a
+//!   child, other programs may wait for that time when they open the file for writing.
+//! - The signal of a lease is SIGRTMAX; SIGIO reports that the queue of signals was full. They are
+//!   sent to the thread of the library, which blocks them and waits for them. A program should not
+//!   wait for these signals itself with sigwait(3) in threads that block them: the library's thread
+//!   could take them.
 //! - A failure of the memory itself raises SIGBUS, as for all memory.
 #![allow(unsafe_code)]
 
@@ -112,7 +119,8 @@ impl Mapping {
     /// Maps a file, within the budget of the process ([`Budget::process`]).
     ///
     /// # Errors
-    /// The errors of fstat(2). It is not an error if no bytes can be borrowed: see [`why`](Mapping::why).
+    /// The errors of fstat(2). It is not an error if no bytes can be borrowed: see
+    /// [`why`](Mapping::why).
     pub fn new(file: &File) -> Result<Mapping> {
         Mapping::within(file, &Budget::process()?)
     }
@@ -169,11 +177,11 @@ impl Mapping {
         self.len == 0
     }
 
-    /// Borrows a range of bytes, if all of it is resident. It makes no system call and does not wait. A
-    /// range within one window takes some nanoseconds.
+    /// Borrows a range of bytes, if all of it is resident. It makes no system call and does not
+    /// wait. A range within one window takes some nanoseconds.
     ///
-    /// It returns `None` if a part is not resident or lies beyond the end of the file, or if the range is
-    /// empty. It may return `None` at any time, for example after the lease was broken.
+    /// It returns `None` if a part is not resident or lies beyond the end of the file, or if the
+    /// range is empty. It may return `None` at any time, for example after the lease was broken.
     /// [`load`](Mapping::load) and [`read_at`](Mapping::read_at) are for such cases.
     #[inline(always)]
     pub fn get(&self, range: Range<u64>) -> Option<Resident<'_>> {
@@ -183,15 +191,16 @@ impl Mapping {
         }
     }
 
-    /// Borrows a range of bytes as [`get`](Mapping::get) does. The result may be moved to other threads, and
-    /// kept by futures that do. It is slower, since it changes memory that threads share.
+    /// Borrows a range of bytes as [`get`](Mapping::get) does. The result may be moved to other
+    /// threads, and kept by futures that do. It is slower, since it changes memory that threads
+    /// share.
     pub fn get_send(&self, range: Range<u64>) -> Option<SendResident<'_>> {
         self.mapped.as_ref().ok()?.get_send(range)
     }
 
-    /// Borrows a range of bytes as [`get_send`](Mapping::get_send) does. The result keeps the mapping, and has
-    /// no lifetime: it can be given to a thread or a task, or be the owner of a `bytes::Bytes`. A `Bytes` must not be
-    /// used in a forked child, since it keeps the slice.
+    /// Borrows a range of bytes as [`get_send`](Mapping::get_send) does. The result keeps the
+    /// mapping, and has no lifetime: it can be given to a thread or a task, or be the owner of a
+    /// `bytes::Bytes`. A `Bytes` must not be used in a forked child, since it keeps the slice.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -250,8 +259,8 @@ impl Mapping {
         Ok(mapped.loaded(&range, held))
     }
 
-    /// Makes a range resident in the background, as much of it as fits into the budget. It does not wait.
-    /// Errors are dropped: [`get`](Mapping::get) then returns `None`.
+    /// Makes a range resident in the background, as much of it as fits into the budget. It does not
+    /// wait. Errors are dropped: [`get`](Mapping::get) then returns `None`.
     pub fn prefetch(&self, range: Range<u64>) {
         if let Ok(mapped) = self.loadable() {
             load::start(&self.file, mapped.clone(), range);
@@ -264,8 +273,8 @@ impl Mapping {
         ReadAt::new(&self.file, self.mapped.as_ref().ok(), buffer, offset)
     }
 
-    /// Reads into borrowed memory from `offset` on: by copying, if the range is resident, otherwise as
-    /// [`File::blocking_read_at`] does. Blocks.
+    /// Reads into borrowed memory from `offset` on: by copying, if the range is resident, otherwise
+    /// as [`File::blocking_read_at`] does. Blocks.
     ///
     /// # Errors
     /// As [`File::blocking_read_at`].
@@ -325,8 +334,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Bytes of a mapped file, borrowed by [`Mapping::get_owned`]. They stay in memory and do not change until this
-/// value is dropped, in any thread. It keeps the mapping.
+/// Bytes of a mapped file, borrowed by [`Mapping::get_owned`]. They stay in memory and do not
+/// change until this value is dropped, in any thread. It keeps the mapping.
 ///
 /// In a forked child it is empty.
 #[must_use]

@@ -312,8 +312,8 @@ impl Kind {
     }
 
     /// Returns true if the ring would only pass it on to a kernel worker: a buffered write to a
-    /// file that does not support NOWAIT writes, or one that syncs. A worker of the engine needs one
-    /// wake-up less.
+    /// file that does not support NOWAIT writes, or one that syncs. A worker of the engine needs
+    /// one wake-up less.
     pub(crate) fn is_put_off_by_ring(&self) -> bool {
         let put_off = |handle: &Handle| !handle.is_direct() && handle.nowait_write().is_refused();
         let writes = matches!(self, Kind::Write(_) | Kind::Writev(_));
@@ -332,8 +332,8 @@ impl Kind {
             .is_some_and(|handle| !handle.is_direct() && (syncs || handle.syncs()))
     }
 
-    /// Returns true if the ring's form has the same effect as the system call. The effect differs in
-    /// these cases:
+    /// Returns true if the ring's form has the same effect as the system call. The effect differs
+    /// in these cases:
     /// - Offset −1 means the file's own position, which the ring uses without the kernel's lock for
     ///   it.
     /// - The ring ignores offsets on pipes and sockets, and may wait despite O_NONBLOCK.

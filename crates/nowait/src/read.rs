@@ -45,8 +45,8 @@ use crate::sys::uninit_slice::UninitSlice;
 /// One preadv2(2) call with `RWF_*` flags into borrowed memory.
 ///
 /// # Errors
-/// [`Unsupported`](crate::ErrorKind::Unsupported) if the kernel or the filesystem refuses one of the flags
-/// (EOPNOTSUPP, ENOSYS); otherwise the kernel's errno, such as EAGAIN with `NOWAIT`.
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if the kernel or the filesystem refuses one of
+/// the flags (EOPNOTSUPP, ENOSYS); otherwise the kernel's errno, such as EAGAIN with `NOWAIT`.
 ///
 /// ```
 /// use nowait::{RwFlags, read};
@@ -70,18 +70,19 @@ pub fn with_flags<'a>(
 #[derive(Debug)]
 pub(crate) struct ReadPath<'a, F> {
     pub(crate) policy: &'a Policy,
-    /// Returns the number of the engine's operations that need a device. All threads write it, so that it
-    /// takes time to read it.
+    /// Returns the number of the engine's operations that need a device. All threads write it, so
+    /// that it takes time to read it.
     pub(crate) in_flight: F,
     /// True if the reads are submitted with others and can go to a ring with them.
     pub(crate) batch: bool,
 }
 
 impl<F: Fn() -> usize> ReadPath<'_, F> {
-    /// Runs the part of one read that belongs to the calling thread: decides by the plan and follows it.
+    /// Runs the part of one read that belongs to the calling thread: decides by the plan and
+    /// follows it.
     ///
-    /// Without an offset it reads at the file's own position and moves it. The kernel locks the position
-    /// during the call. Like read(2) it may then return fewer bytes than are available.
+    /// Without an offset it reads at the file's own position and moves it. The kernel locks the
+    /// position during the call. Like read(2) it may then return fewer bytes than are available.
     pub(crate) fn start(
         &self,
         handle: &Handle,
@@ -100,8 +101,8 @@ impl<F: Fn() -> usize> ReadPath<'_, F> {
         Started { outcome, readahead }
     }
 
-    /// Runs the part of a read operation that belongs to the calling thread. `None` if the operation goes
-    /// to the engine unchanged.
+    /// Runs the part of a read operation that belongs to the calling thread. `None` if the
+    /// operation goes to the engine unchanged.
     pub(crate) fn start_op(&self, op: &mut Op) -> Option<Started> {
         let Kind::Read(read) = &mut op.body.kind else {
             return None;
@@ -198,8 +199,8 @@ impl<F: Fn() -> usize> ReadPath<'_, F> {
         started
     }
 
-    /// The facts that the plan needs. Looks for a residency source, and for congestion, only if the plan
-    /// depends on it.
+    /// The facts that the plan needs. Looks for a residency source, and for congestion, only if the
+    /// plan depends on it.
     fn facts(&self, handle: &Handle, mode: Mode) -> Facts {
         if mode == Mode::Strict {
             handle.leave_readahead_to_the_engine();
@@ -221,16 +222,16 @@ impl<F: Fn() -> usize> ReadPath<'_, F> {
         }
     }
 
-    /// Returns true if a try of the page cache may wait for a device. A file that always hits is tried in
-    /// any case, since hits usually wait for nothing.
+    /// Returns true if a try of the page cache may wait for a device. A file that always hits is
+    /// tried in any case, since hits usually wait for nothing.
     fn is_congested(&self, handle: &Handle) -> bool {
         !always_hits(handle) && self.policy.congestion.holds((self.in_flight)())
     }
 }
 
-/// Counts the bytes of the rest that are in the page cache, so that its completion can report the origin of
-/// its bytes. This takes some microseconds before a read from the device. For one page the completion
-/// itself reports it.
+/// Counts the bytes of the rest that are in the page cache, so that its completion can report the
+/// origin of its bytes. This takes some microseconds before a read from the device. For one page
+/// the completion itself reports it.
 fn count_rest(handle: &Handle, rest: &mut Rest, offset: u64, len: usize, skipped: bool) {
     let left = len - rest.done;
     let tells = rest.missed || skipped;
@@ -244,9 +245,9 @@ fn count_rest(handle: &Handle, rest: &mut Rest, offset: u64, len: usize, skipped
 
 /// The readahead operation that a worker performs after a read of `len` bytes of a strict file.
 ///
-/// The kernel's readahead is off for a strict file, because the calling thread would pay for it. If reads
-/// are sequential and have missed, a worker starts a readahead, and starts the next one before the reads
-/// reach the end of it.
+/// The kernel's readahead is off for a strict file, because the calling thread would pay for it. If
+/// reads are sequential and have missed, a worker starts a readahead, and starts the next one
+/// before the reads reach the end of it.
 fn readahead(handle: &Handle, offset: u64, len: usize, outcome: &Start) -> Option<Op> {
     if handle.is_direct() {
         return None;
@@ -261,8 +262,8 @@ fn always_hits(handle: &Handle) -> bool {
     handle.nowait_read().works() && handle.history().recent().hit_rate == 1.0
 }
 
-/// Tries NOWAIT in the calling thread, and notes if it had to wait. A file that always hits is not timed, since that
-/// takes some percent of the time of a hit.
+/// Tries NOWAIT in the calling thread, and notes if it had to wait. A file that always hits is not
+/// timed, since that takes some percent of the time of a hit.
 fn try_timed(
     policy: &Policy,
     handle: &Handle,
@@ -365,7 +366,8 @@ fn ask_first(
     }
 }
 
-/// An ordinary read. Used if NOWAIT is refused (overlayfs) and the pages were resident a moment ago.
+/// An ordinary read. Used if NOWAIT is refused (overlayfs) and the pages were resident a moment
+/// ago.
 fn plain(policy: &Policy, handle: &Handle, space: &mut UninitSlice<'_>, offset: Offset) -> Start {
     let started = in_caller(handle, space, offset, Origin::Cache);
     if let Start::Done(n, _) = started {
@@ -383,8 +385,8 @@ fn inline(policy: &Policy, handle: &Handle, space: &mut UninitSlice<'_>, offset:
     in_caller(handle, space, offset, Origin::Cache)
 }
 
-/// An ordinary read in the calling thread. The engine continues a short read that did not reach the end of
-/// the file.
+/// An ordinary read in the calling thread. The engine continues a short read that did not reach the
+/// end of the file.
 fn in_caller(
     handle: &Handle,
     space: &mut UninitSlice<'_>,

@@ -1,8 +1,8 @@
 //! System calls by number, and the few calls that the crates in use do not have. No other module
 //! makes such calls.
 //!
-//! Each function is one call, without policy. Errors are the kernel's errno. Callers repeat a call that
-//! a signal interrupted by [`retry`].
+//! Each function is one call, without policy. Errors are the kernel's errno. Callers repeat a call
+//! that a signal interrupted by [`retry`].
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("nowait is for 64-bit Linux");

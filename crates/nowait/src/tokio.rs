@@ -1,25 +1,28 @@
 //! The functions and types of `tokio::fs`, on the read path and the engine of this crate.
 //!
-//! A program needs to change only its `use` line: [`File`] has the methods of `tokio::fs::File`, and the
-//! functions here have the names of those there. The differences are:
+//! A program needs to change only its `use` line: [`File`] has the methods of `tokio::fs::File`,
+//! and the functions here have the names of those there. The differences are:
 //!
-//! - Cached data is read at the first poll, in the calling thread, directly into the caller's memory. A
-//!   task that has made 42 such reads in a row, or copied 504 KiB, yields to other tasks. A read takes 3 of the
-//!   128 units of tokio's cooperative budget for each 12 KiB.
-//! - A file that is opened for reading, or read as a whole, is opened at the first poll where [that does
-//!   not block](crate::OpenOptions::open). So is metadata asked for.
-//! - Everything else is an operation on an [`Engine`](crate::Engine), whose threads wake the task. No
-//!   function here needs tokio's I/O driver, its timers, its blocking pool, or a running runtime. A file can
-//!   be opened on one runtime and used on another. Operations in flight complete even if the runtime shuts
-//!   down.
-//! - A [paused clock](https://docs.rs/tokio/latest/tokio/time/fn.pause.html) stands still during these calls, as it does during those of tokio: one
-//!   thread of the runtime's blocking pool waits meanwhile. It stands still for calls that begin while it is paused.
-//!   The futures of [`crate::File`], of scans and of walks hold it as well.
-//! - A write is accepted before it is made, as in tokio. Its error, such as ENOSPC, is returned once: by the next write,
-//!   flush or shutdown. A flush after that returns `Ok`, although bytes are missing. `sync_all` does not return it.
-//! - If an engine has reached its limit of operations in flight, these calls wait. They do not fail.
-//! - In a forked child, files of the parent return cached data and metadata, and refuse everything else.
-//!   Files opened in the child work.
+//! - Cached data is read at the first poll, in the calling thread, directly into the caller's
+//!   memory. A task that has made 42 such reads in a row, or copied 504 KiB, yields to other tasks.
+//!   A read takes 3 of the 128 units of tokio's cooperative budget for each 12 KiB.
+//! - A file that is opened for reading, or read as a whole, is opened at the first poll where [that
+//!   does not block](crate::OpenOptions::open). So is metadata asked for.
+//! - Everything else is an operation on an [`Engine`](crate::Engine), whose threads wake the task.
+//!   No function here needs tokio's I/O driver, its timers, its blocking pool, or a running
+//!   runtime. A file can be opened on one runtime and used on another. Operations in flight
+//!   complete even if the runtime shuts down.
+//! - A [paused clock](https://docs.rs/tokio/latest/tokio/time/fn.pause.html) stands still during
+//!   these calls, as it does during those of tokio: one thread of the runtime's blocking pool waits
+//!   meanwhile. It stands still for calls that begin while it is paused. The futures of
+//!   [`crate::File`], of scans and of walks hold it as well.
+//! - A write is accepted before it is made, as in tokio. Its error, such as ENOSPC, is returned
+//!   once: by the next write, flush or shutdown. A flush after that returns `Ok`, although bytes
+//!   are missing. `sync_all` does not return it.
+//! - If an engine has reached its limit of operations in flight, these calls wait. They do not
+//!   fail.
+//! - In a forked child, files of the parent return cached data and metadata, and refuse everything
+//!   else. Files opened in the child work.
 //!
 //! ```
 //! use nowait::tokio::File;

@@ -29,8 +29,8 @@ pub(crate) fn discard<T>(value: T) {
 mod tests {
     use super::*;
 
-    /// Panics when it is dropped, with another `Bomb` as the payload. It has no memory: the last payload is
-    /// forgotten.
+    /// Panics when it is dropped, with another `Bomb` as the payload. It has no memory: the last
+    /// payload is forgotten.
     struct Bomb;
 
     impl Drop for Bomb {

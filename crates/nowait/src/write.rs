@@ -1,5 +1,5 @@
-//! The write path: pwritev2(2) with its flags, and writes in the calling thread where they are known not to
-//! block.
+//! The write path: pwritev2(2) with its flags, and writes in the calling thread where they are
+//! known not to block.
 
 use std::os::fd::AsFd;
 
@@ -15,8 +15,8 @@ use crate::sys::rw::{self, Offset};
 /// One pwritev2(2) call with `RWF_*` flags.
 ///
 /// # Errors
-/// [`Unsupported`](crate::ErrorKind::Unsupported) if the kernel or the filesystem refuses one of the flags
-/// (EOPNOTSUPP, ENOSYS); otherwise the kernel's errno, such as EAGAIN with `NOWAIT`.
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if the kernel or the filesystem refuses one of
+/// the flags (EOPNOTSUPP, ENOSYS); otherwise the kernel's errno, such as EAGAIN with `NOWAIT`.
 ///
 /// ```
 /// use nowait::{RwFlags, write};
@@ -29,13 +29,13 @@ pub fn with_flags(fd: impl AsFd, bytes: &[u8], offset: u64, flags: RwFlags) -> R
         .map_err(|errno| Error::os("pwritev2", errno))
 }
 
-/// The part of a write that runs in the calling thread, at an offset or at the file's own position. It uses
-/// `RWF_NOWAIT` if that works or was not tried yet. Returns the number of bytes written; the engine writes
-/// the rest.
+/// The part of a write that runs in the calling thread, at an offset or at the file's own position.
+/// It uses `RWF_NOWAIT` if that works or was not tried yet. Returns the number of bytes written;
+/// the engine writes the rest.
 ///
-/// Nothing is tried if it could raise SIGXFSZ in the calling thread (RLIMIT_FSIZE), on O_DIRECT files, on files
-/// whose writes are synced (the kernel does so after the write, and waits despite `RWF_NOWAIT`), or for more
-/// bytes than the copy limit.
+/// Nothing is tried if it could raise SIGXFSZ in the calling thread (RLIMIT_FSIZE), on O_DIRECT
+/// files, on files whose writes are synced (the kernel does so after the write, and waits despite
+/// `RWF_NOWAIT`), or for more bytes than the copy limit.
 pub(crate) fn start(policy: &Policy, handle: &Handle, bytes: &[u8], offset: Offset) -> usize {
     let tries = handle.is_regular()
         && !handle.is_direct()

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::record::{ROOM, SIZE, bytes, offset};
 
-/// Fails if an acknowledged record is missing or torn, and if none was acknowledged. Prints how many
-/// records of each face were found.
+/// Fails if an acknowledged record is missing or torn, and if none was acknowledged. Prints how
+/// many records of each face were found.
 pub(crate) fn check(directory: &Path, log: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let acknowledged = acknowledged(&std::fs::read_to_string(log)?);
     if acknowledged.is_empty() {

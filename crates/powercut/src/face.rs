@@ -43,7 +43,8 @@ impl Face {
     }
 }
 
-/// Writes records with each face in a thread of its own, until the process is killed or a write fails.
+/// Writes records with each face in a thread of its own, until the process is killed or a write
+/// fails.
 pub(crate) fn write(
     directory: &Path,
     faces: &[Face],

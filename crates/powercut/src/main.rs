@@ -1,9 +1,10 @@
 //! A writer that reports its durable records, and a check of the disk after a power cut.
 //!
-//! `powercut write DIR` runs in a guest, which `scripts/test-powercut.sh` kills. Each face of nowait
-//! writes records to its own file. A line `ACK FACE NUMBER` on standard output means that a record and all
-//! records before it are durable. `powercut check DIR LOG` runs on the host. It compares the files with the
-//! guest's lines, and fails if an acknowledged record is missing or torn.
+//! `powercut write DIR` runs in a guest, which `scripts/test-powercut.sh` kills. Each face of
+//! nowait writes records to its own file. A line `ACK FACE NUMBER` on standard output means that a
+//! record and all records before it are durable. `powercut check DIR LOG` runs on the host. It
+//! compares the files with the guest's lines, and fails if an acknowledged record is missing or
+//! torn.
 
 mod aio;
 mod check;
@@ -31,7 +32,8 @@ enum Verb {
     Write {
         /// The directory for the files, one for each face.
         directory: PathBuf,
-        /// The faces to use. The process that is preloaded with libnowait_aio.so uses the aio faces.
+        /// The faces to use. The process that is preloaded with libnowait_aio.so uses the aio
+        /// faces.
         #[arg(long, value_enum, value_delimiter = ',', required = true)]
         faces: Vec<Face>,
         /// Acknowledges records that are not durable. A check after a power cut must then fail.

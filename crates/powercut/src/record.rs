@@ -1,7 +1,7 @@
 //! A record: bytes that follow from the name of its face and its number.
 //!
-//! A file has room for [`ROOM`] records. Record `n` is written at place `n % ROOM`, so a writer first
-//! appends and then overwrites.
+//! A file has room for [`ROOM`] records. Record `n` is written at place `n % ROOM`, so a writer
+//! first appends and then overwrites.
 
 /// The bytes of a record: three pages, so that a torn record can be seen.
 pub(crate) const SIZE: usize = 3 * 4096;

@@ -10,8 +10,8 @@ use crate::sys;
 
 /// Writes dirty pages back, then drops the page cache, dentries and inodes of the whole machine.
 ///
-/// This slows down other tests that run at the same time, and it waits for any stalled disk. [`evict`]
-/// affects one file.
+/// This slows down other tests that run at the same time, and it waits for any stalled disk.
+/// [`evict`] affects one file.
 pub fn drop_caches() -> Result<()> {
     rustix::fs::sync();
     fs::write("/proc/sys/vm/drop_caches", "3").doing(|| "dropping caches".into())
@@ -19,9 +19,9 @@ pub fn drop_caches() -> Result<()> {
 
 /// Writes a file's dirty pages back, then drops its pages from the page cache.
 ///
-/// The kernel skips pages that are in use, even for a moment, for example at the end of writeback. The call
-/// is therefore repeated for some milliseconds until no page is left. Pages that are mapped, locked or being
-/// read stay, and so do all pages of tmpfs.
+/// The kernel skips pages that are in use, even for a moment, for example at the end of writeback.
+/// The call is therefore repeated for some milliseconds until no page is left. Pages that are
+/// mapped, locked or being read stay, and so do all pages of tmpfs.
 pub fn evict(file: &File) -> Result<()> {
     const AGAIN: [u64; 6] = [0, 1, 2, 4, 8, 16];
     file.sync_all().doing(|| "syncing a file".into())?;

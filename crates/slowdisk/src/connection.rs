@@ -13,8 +13,8 @@ const CONTROL: &str = "/sys/fs/fuse/connections";
 
 /// The connection of a FUSE mount.
 ///
-/// The kernel gives the number of a connection again after its end. This value holds an open file of
-/// fusectl, which never belongs to a later connection.
+/// The kernel gives the number of a connection again after its end. This value holds an open file
+/// of fusectl, which never belongs to a later connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     abort: File,
@@ -33,9 +33,9 @@ impl Connection {
         Ok(Connection { abort })
     }
 
-    /// Ends all requests with an error, and the server's loop. A mount that another process still uses, for
-    /// example in another mount namespace, fails each further request. Does nothing if the connection has
-    /// ended.
+    /// Ends all requests with an error, and the server's loop. A mount that another process still
+    /// uses, for example in another mount namespace, fails each further request. Does nothing if
+    /// the connection has ended.
     pub(crate) fn abort(&self) {
         // The kernel accepts every write.
         let _ = (&self.abort).write_all(b"1");

@@ -4,8 +4,9 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-/// Copies a program that is to be run. cp(1) makes the copy: if this process wrote the file, a child that
-/// another test starts at that moment would inherit the descriptor, and execve(2) would fail with ETXTBSY.
+/// Copies a program that is to be run. cp(1) makes the copy: if this process wrote the file, a
+/// child that another test starts at that moment would inherit the descriptor, and execve(2) would
+/// fail with ETXTBSY.
 ///
 /// # Errors
 /// If cp(1) fails.

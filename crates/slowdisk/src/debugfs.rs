@@ -11,14 +11,14 @@ use crate::missing;
 use crate::test_mount::TestMount;
 
 impl TestMount {
-    /// The range of the device that holds the block with the inode of `file`, on ext4. The inode must have
-    /// been written to the device, for example by [`remount`](TestMount::remount).
+    /// The range of the device that holds the block with the inode of `file`, on ext4. The inode
+    /// must have been written to the device, for example by [`remount`](TestMount::remount).
     pub fn inode(&self, file: impl AsRef<Path>) -> Result<Range<u64>> {
         self.block(file.as_ref(), |ino| format!("imap <{ino}>"))
     }
 
-    /// The range of the device that holds the block number `block` of the directory `dir`, on ext4. The
-    /// directory must have been written to the device.
+    /// The range of the device that holds the block number `block` of the directory `dir`, on ext4.
+    /// The directory must have been written to the device.
     pub fn directory_block(&self, dir: impl AsRef<Path>, block: u64) -> Result<Range<u64>> {
         self.block(dir.as_ref(), |ino| format!("bmap <{ino}> {block}"))
     }

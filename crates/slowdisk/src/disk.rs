@@ -26,10 +26,11 @@ use crate::scratch::Scratch;
 use crate::server::{FILE_NAME, Server};
 use crate::sys;
 
-/// The number of threads that answer requests. While one copies data, the other waits for the next due time.
+/// The number of threads that answer requests. While one copies data, the other waits for the next
+/// due time.
 const ANSWERING: usize = 2;
-/// The number of threads that receive requests. A file needs more, because its reads may wait for a real
-/// disk.
+/// The number of threads that receive requests. A file needs more, because its reads may wait for a
+/// real disk.
 const RECEIVING_MEMORY: usize = 2;
 const RECEIVING_FILE: usize = 8;
 
@@ -58,15 +59,15 @@ impl Builder {
         self
     }
 
-    /// Sets the additional time of a request that does not begin at the end of the previous request in
-    /// service. It is the same for every distance. Default: zero.
+    /// Sets the additional time of a request that does not begin at the end of the previous request
+    /// in service. It is the same for every distance. Default: zero.
     pub fn seek(mut self, cost: Duration) -> Self {
         self.delays.seek = cost;
         self
     }
 
-    /// Sets the maximum number of requests in service. Further requests wait in the order of their arrival.
-    /// Default: 32. Minimum: 1.
+    /// Sets the maximum number of requests in service. Further requests wait in the order of their
+    /// arrival. Default: 32. Minimum: 1.
     pub fn queue(mut self, places: usize) -> Self {
         self.queue = places.max(1);
         self
@@ -87,7 +88,8 @@ impl Builder {
         self
     }
 
-    /// Sets if requests are logged. Default: true. An entry uses 64 bytes until [`SlowDisk::take_log`].
+    /// Sets if requests are logged. Default: true. An entry uses 64 bytes until
+    /// [`SlowDisk::take_log`].
     pub fn record(mut self, record: bool) -> Self {
         self.record = record;
         self
@@ -139,8 +141,8 @@ impl Builder {
 
 /// A disk with configurable latency, queue depth, seek cost and faults.
 ///
-/// The disk is one file, [`SlowDisk::path`], for a loop device. A clone is another handle to the same disk.
-/// The disk ends with its last handle.
+/// The disk is one file, [`SlowDisk::path`], for a loop device. A clone is another handle to the
+/// same disk. The disk ends with its last handle.
 #[derive(Clone, Debug)]
 pub struct SlowDisk {
     inner: Arc<Inner>,
@@ -202,8 +204,8 @@ impl SlowDisk {
         !self.inner.queue.delays().seek.is_zero()
     }
 
-    /// Serves requests without latency and seek cost until the result is dropped, including those in
-    /// service. This is for preparing files. Faults still apply.
+    /// Serves requests without latency and seek cost until the result is dropped, including those
+    /// in service. This is for preparing files. Faults still apply.
     #[must_use = "the disk is slow again when this is dropped"]
     pub fn full_speed(&self) -> FullSpeed {
         self.inner.queue.hurry();
@@ -215,7 +217,8 @@ impl SlowDisk {
         self.inner.queue.inject(fault)
     }
 
-    /// Releases a fault. The requests that it stalled continue. Does nothing if it was already released.
+    /// Releases a fault. The requests that it stalled continue. Does nothing if it was already
+    /// released.
     pub fn release(&self, fault: FaultId) {
         self.inner.queue.release(fault);
     }
@@ -240,8 +243,8 @@ impl SlowDisk {
         self.inner.queue.take_log()
     }
 
-    /// The flushes since the log was last taken. Each is given as the number of requests in the log at the
-    /// time of the flush.
+    /// The flushes since the log was last taken. Each is given as the number of requests in the log
+    /// at the time of the flush.
     pub fn flushes(&self) -> Vec<usize> {
         self.inner.queue.flushes()
     }

@@ -21,7 +21,8 @@ impl Error {
         }
     }
 
-    /// The kind of the underlying error; [`io::ErrorKind::Unsupported`] if a requirement is missing.
+    /// The kind of the underlying error; [`io::ErrorKind::Unsupported`] if a requirement is
+    /// missing.
     pub fn kind(&self) -> io::ErrorKind {
         self.cause.kind()
     }

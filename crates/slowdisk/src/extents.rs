@@ -11,8 +11,8 @@ const FIEMAP_EXTENT_LAST: u32 = 1;
 
 /// The byte ranges of the device that hold the file's data, in the file's order.
 ///
-/// The file is written back first. On ext4 and xfs a [`Fault`](crate::Fault) can be injected on these
-/// ranges. btrfs returns logical addresses, which may differ from those of the device.
+/// The file is written back first. On ext4 and xfs a [`Fault`](crate::Fault) can be injected on
+/// these ranges. btrfs returns logical addresses, which may differ from those of the device.
 pub fn extents(file: &File) -> Result<Vec<Range<u64>>> {
     let mut found = Vec::new();
     let mut start = 0;

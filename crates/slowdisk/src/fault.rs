@@ -6,8 +6,8 @@ use crate::log::Op;
 
 /// A byte range of the disk where requests fail or stall until the fault is released.
 ///
-/// A request that touches a byte of the range is affected as a whole. If faults overlap, the one that was
-/// injected first applies.
+/// A request that touches a byte of the range is affected as a whole. If faults overlap, the one
+/// that was injected first applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     kind: Kind,
@@ -33,8 +33,8 @@ impl Fault {
         Fault::new(Kind::Eio, range)
     }
 
-    /// A fault that stalls requests until it is released. They then take the usual latency. A stalled
-    /// request occupies a place of the disk's queue.
+    /// A fault that stalls requests until it is released. They then take the usual latency. A
+    /// stalled request occupies a place of the disk's queue.
     pub fn stall(range: Range<u64>) -> Self {
         Fault::new(Kind::Stall, range)
     }

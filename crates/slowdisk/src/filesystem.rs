@@ -92,7 +92,8 @@ impl Filesystem {
         };
         let program = missing::program(name, package)?;
         let quiet: &[&str] = match self {
-            // The device reads as zeros, so nothing is initialised now or later (see mount_options).
+            // The device reads as zeros, so nothing is initialised now or later (see
+            // mount_options).
             Filesystem::Ext4 => &[
                 "-q",
                 "-F",
@@ -108,8 +109,8 @@ impl Filesystem {
             output.doing(|| format!("running {name}"))
         };
         let mut output = run()?;
-        // mkfs.btrfs looks at the files of all loop devices. A disk of another program that is being taken
-        // down has a file without a server.
+        // mkfs.btrfs looks at the files of all loop devices. A disk of another program that is
+        // being taken down has a file without a server.
         for _ in 0..ATTEMPTS {
             let said = String::from_utf8_lossy(&output.stderr);
             if output.status.success() || !said.contains("cannot check mount status") {

@@ -1,12 +1,13 @@
-//! The janitor: a shell that outlives this process and does the clean-ups that the process could not do.
+//! The janitor: a shell that outlives this process and does the clean-ups that the process could
+//! not do.
 //!
-//! A clean-up is registered before its object is made, and removed after the object was undone in the
-//! ordinary way. The process reports both to the shell through a pipe. When the process ends for any reason,
-//! the pipe is closed, and the shell runs the remaining clean-ups, newest first.
+//! A clean-up is registered before its object is made, and removed after the object was undone in
+//! the ordinary way. The process reports both to the shell through a pipe. When the process ends
+//! for any reason, the pipe is closed, and the shell runs the remaining clean-ups, newest first.
 //!
-//! The write end of the pipe is held by a thread with its own descriptor table. The process's table stays
-//! open while one of its threads is in uninterruptible I/O, and that may be I/O that only the clean-up can
-//! end. A forked child would also keep a copy of the process's table.
+//! The write end of the pipe is held by a thread with its own descriptor table. The process's table
+//! stays open while one of its threads is in uninterruptible I/O, and that may be I/O that only the
+//! clean-up can end. A forked child would also keep a copy of the process's table.
 
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -155,7 +156,8 @@ fn relay(messages: &mpsc::Receiver<Message>) {
 }
 
 fn start() -> io::Result<(Child, ChildStdin)> {
-    // In its own session, so that neither Ctrl-C nor a signal to the process group reaches the shell.
+    // In its own session, so that neither Ctrl-C nor a signal to the process group reaches the
+    // shell.
     let mut child =
         Command::new(missing::program("setsid", "util-linux").map_err(io::Error::other)?)
             .arg(missing::program("sh", "dash").map_err(io::Error::other)?)

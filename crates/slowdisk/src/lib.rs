@@ -1,17 +1,18 @@
-//! A block device with configurable latency, queue depth and faults, for tests and benchmarks of file I/O.
+//! A block device with configurable latency, queue depth and faults, for tests and benchmarks of
+//! file I/O.
 //!
 //! ```text
 //!   test ── ext4, xfs, btrfs ── /dev/loopN ── one FUSE file ── queue ── backing
 //!           TestMount           LoopDevice    server.rs        queue.rs  memory or a sparse file
 //! ```
 //!
-//! A [`SlowDisk`] is one file on a FUSE mount that this process serves. Each request waits for one of the
-//! disk's places, takes the configured latency, and may fail or stall ([`Fault`]). A [`LoopDevice`] with
-//! direct I/O makes the file a block device. A [`TestMount`] makes and mounts a filesystem on it. A
-//! [`Zram`] is a block device in memory, without delays. A [`ServedFile`] and a [`ServedDirectory`] are FUSE
-//! files without a disk, whose answers a test decides; a [`ServedTree`] is a FUSE mount of a directory, with a
-//! latency. Drop undoes everything. If the process is killed,
-//! the [janitor](#when-the-process-dies) does.
+//! A [`SlowDisk`] is one file on a FUSE mount that this process serves. Each request waits for one
+//! of the disk's places, takes the configured latency, and may fail or stall ([`Fault`]). A
+//! [`LoopDevice`] with direct I/O makes the file a block device. A [`TestMount`] makes and mounts a
+//! filesystem on it. A [`Zram`] is a block device in memory, without delays. A [`ServedFile`] and a
+//! [`ServedDirectory`] are FUSE files without a disk, whose answers a test decides; a
+//! [`ServedTree`] is a FUSE mount of a directory, with a latency. Drop undoes everything. If the
+//! process is killed, the [janitor](#when-the-process-dies) does.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -33,24 +34,27 @@
 //!
 //! # When the process dies
 //!
-//! The FUSE descriptor is in a descriptor table that only the threads of this crate share. It is closed as
-//! soon as they are killed, even while other threads of the process are in uninterruptible I/O on the disk.
-//! Their I/O then fails, and the process can end. The janitor is a shell child in its own session, which
-//! detects the end of the process in the same way. It then unmounts, detaches and removes what is left.
+//! The FUSE descriptor is in a descriptor table that only the threads of this crate share. It is
+//! closed as soon as they are killed, even while other threads of the process are in
+//! uninterruptible I/O on the disk. Their I/O then fails, and the process can end. The janitor is a
+//! shell child in its own session, which detects the end of the process in the same way. It then
+//! unmounts, detaches and removes what is left.
 //!
 //! # Requirements
 //!
 //! Root (CAP_SYS_ADMIN), `/dev/fuse`, `/dev/loop-control`, a shell, util-linux, and the `mkfs`
-//! program of the filesystem. [`available`] reports what is missing; [`require!`] then skips a test.
+//! program of the filesystem. [`available`] reports what is missing; [`require!`] then skips a
+//! test.
 //!
 //! # Limits
 //!
 //! - Wake-ups, FUSE and the loop device add about 50 to 150 µs to the configured latency. The log's
-//!   latencies do not include the time in the kernel; they are 25 to 50 µs above the configured latency.
+//!   latencies do not include the time in the kernel; they are 25 to 50 µs above the configured
+//!   latency.
 //! - The loop device has at most 128 requests in flight.
 //! - A request of more than 1 MiB arrives as several requests.
-//! - The process that uses the disk also serves it. A page fault in a mapping of one of its files can hold
-//!   the process's memory lock while it waits. Do not stall such reads.
+//! - The process that uses the disk also serves it. A page fault in a mapping of one of its files
+//!   can hold the process's memory lock while it waits. Do not stall such reads.
 //! - After `fork` without `exec`, the child must not drop values that the parent made.
 
 mod attributes;

@@ -32,14 +32,15 @@ pub struct Entry {
     pub offset: u64,
     /// The requested number of bytes.
     pub len: u32,
-    /// The time from its arrival to its answer. It includes the wait for a place, seek, latency and stall.
+    /// The time from its arrival to its answer. It includes the wait for a place, seek, latency and
+    /// stall.
     pub latency: Duration,
     /// True if it was answered with EIO.
     pub failed: bool,
 }
 
-/// The numbers of answered requests. Flushes and discards are answered immediately and are not counted;
-/// [`SlowDisk::flushes`](crate::SlowDisk::flushes) returns the flushes.
+/// The numbers of answered requests. Flushes and discards are answered immediately and are not
+/// counted; [`SlowDisk::flushes`](crate::SlowDisk::flushes) returns the flushes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// The number of reads, including failed ones.

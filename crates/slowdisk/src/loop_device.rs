@@ -28,7 +28,8 @@ pub struct LoopDevice {
     path: PathBuf,
     backing: PathBuf,
     device: File,
-    /// The disk below. Its faults are released on drop, so that detaching does not wait for stalled requests.
+    /// The disk below. Its faults are released on drop, so that detaching does not wait for stalled
+    /// requests.
     disk: Option<SlowDisk>,
     /// Dropped after the device is detached.
     _claim: Claim,
@@ -38,13 +39,14 @@ pub struct LoopDevice {
 const NR_REQUESTS: u32 = 128;
 
 impl LoopDevice {
-    /// Makes a block device on a regular file, with direct I/O if the file's filesystem supports it.
+    /// Makes a block device on a regular file, with direct I/O if the file's filesystem supports
+    /// it.
     pub fn attach(file: impl AsRef<Path>) -> Result<Self> {
         LoopDevice::attach_with_sectors(file, 0)
     }
 
-    /// As [`attach`](LoopDevice::attach), with sectors of `sector` bytes: a power of two from 512 to the
-    /// page size, or 0 for the kernel's default.
+    /// As [`attach`](LoopDevice::attach), with sectors of `sector` bytes: a power of two from 512
+    /// to the page size, or 0 for the kernel's default.
     pub fn attach_with_sectors(file: impl AsRef<Path>, sector: u32) -> Result<Self> {
         let file = file.as_ref();
         match LoopDevice::configured(file, true, sector, None) {
@@ -55,9 +57,10 @@ impl LoopDevice {
         }
     }
 
-    /// Makes a block device on a slow disk, with direct I/O. A loop device without direct I/O serves one
-    /// request at a time. If the disk has a seek cost at that time, the device reports itself as rotating, and
-    /// has the scheduler `mq-deadline`, which Linux usually gives to such disks: it sorts the requests that wait.
+    /// Makes a block device on a slow disk, with direct I/O. A loop device without direct I/O
+    /// serves one request at a time. If the disk has a seek cost at that time, the device reports
+    /// itself as rotating, and has the scheduler `mq-deadline`, which Linux usually gives to such
+    /// disks: it sorts the requests that wait.
     pub fn on(disk: &SlowDisk) -> Result<Self> {
         let device = LoopDevice::configured(disk.path(), true, 0, Some(disk.clone()))?;
         device.set_queue("rotational", if disk.seeks() { "1" } else { "0" })?;
@@ -87,8 +90,9 @@ impl LoopDevice {
             });
             match configured.map_err(|error| (error.raw_os_error(), error)) {
                 Ok(writable) => {
-                    // A kernel may refuse to mount a device that is open for writing. A second descriptor
-                    // is opened before the first is closed, because it keeps the device attached.
+                    // A kernel may refuse to mount a device that is open for writing. A second
+                    // descriptor is opened before the first is closed, because it keeps the device
+                    // attached.
                     let device =
                         File::open(&path).doing(|| format!("opening {}", path.display()))?;
                     drop(writable);
@@ -100,9 +104,10 @@ impl LoopDevice {
                         disk,
                         _claim: claim,
                     };
-                    // An earlier user of the number may have left another limit or scheduler. A kernel whose maximum
-                    // is lower keeps its own, and a kernel may have no scheduler. The limit is first: a new scheduler
-                    // changes the number that is shown, and not the limit (Linux 6.18).
+                    // An earlier user of the number may have left another limit or scheduler. A
+                    // kernel whose maximum is lower keeps its own, and a kernel may have no
+                    // scheduler. The limit is first: a new scheduler changes the number that is
+                    // shown, and not the limit (Linux 6.18).
                     let _ = device.set_nr_requests(NR_REQUESTS);
                     let seeks = device.disk.as_ref().is_some_and(SlowDisk::seeks);
                     let scheduler = if seeks { "mq-deadline" } else { "none" };
@@ -128,22 +133,24 @@ impl LoopDevice {
         &self.path
     }
 
-    /// Sets the kernel's readahead in KiB for files on this device. The kernel's default follows from the
-    /// device's largest request and may be megabytes.
+    /// Sets the kernel's readahead in KiB for files on this device. The kernel's default follows
+    /// from the device's largest request and may be megabytes.
     ///
-    /// A filesystem copies the value when it is mounted. Most filesystems also follow later changes.
+    /// A filesystem copies the value when it is mounted. Most filesystems also follow later
+    /// changes.
     pub fn set_read_ahead_kb(&self, kib: u32) -> Result<()> {
         self.set_queue("read_ahead_kb", &kib.to_string())
     }
 
-    /// Sets the maximum number of requests in flight on this device. The default and the maximum are 128,
-    /// unless the module was loaded with another `hw_queue_depth`. The next device of this number has 128 again.
+    /// Sets the maximum number of requests in flight on this device. The default and the maximum
+    /// are 128, unless the module was loaded with another `hw_queue_depth`. The next device of this
+    /// number has 128 again.
     pub fn set_nr_requests(&self, requests: u32) -> Result<()> {
         self.set_queue("nr_requests", &requests.to_string())
     }
 
-    /// Writes the device's own page cache back and drops it. A filesystem's metadata stays there while the
-    /// device is open, also without a mount.
+    /// Writes the device's own page cache back and drops it. A filesystem's metadata stays there
+    /// while the device is open, also without a mount.
     pub(crate) fn flush_buffers(&self) -> Result<()> {
         sys::flush_buffers(&self.device)
             .doing(|| format!("flushing buffers of {}", self.path.display()))
@@ -172,7 +179,8 @@ impl Drop for LoopDevice {
         });
         // Fails if the device was already detached.
         let _ = sys::clear_loop(&self.device);
-        // The device is detached when its last descriptor is closed. Replacing the field closes this one.
+        // The device is detached when its last descriptor is closed. Replacing the field closes
+        // this one.
         if let Ok(null) = File::open("/dev/null") {
             self.device = null;
         }

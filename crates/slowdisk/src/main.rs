@@ -13,7 +13,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use slowdisk::{Error, Filesystem, LoopDevice, Result, SlowDisk, TestMount};
 
-/// Makes a disk with configurable latency, queue depth and seek cost, and mounts a filesystem on it.
+/// Makes a disk with configurable latency, queue depth and seek cost, and mounts a filesystem on
+/// it.
 ///
 /// Prints the device and the mount point. Ctrl-C removes everything.
 #[derive(Parser)]
@@ -25,7 +26,8 @@ struct Args {
     /// Time that each request takes: a number with us, ms or s
     #[arg(long, default_value = "1ms", value_parser = duration)]
     latency: Duration,
-    /// Additional time of a request that does not begin at the end of the previous one. The device then says that it rotates
+    /// Additional time of a request that does not begin at the end of the previous one. The device
+    /// then says that it rotates
     #[arg(long, default_value = "0ms", value_parser = duration)]
     seek: Duration,
     /// Maximum number of requests in service

@@ -40,8 +40,9 @@ impl From<Missing> for Error {
     }
 }
 
-/// Returns `Ok` if a [`SlowDisk`](crate::SlowDisk) and a [`LoopDevice`](crate::LoopDevice) on it can be made
-/// here. For a filesystem on it see [`Filesystem::available`](crate::Filesystem::available).
+/// Returns `Ok` if a [`SlowDisk`](crate::SlowDisk) and a [`LoopDevice`](crate::LoopDevice) on it
+/// can be made here. For a filesystem on it see
+/// [`Filesystem::available`](crate::Filesystem::available).
 pub fn available() -> Result<(), Missing> {
     privileged()?;
     if !Path::new("/dev/fuse").exists() {

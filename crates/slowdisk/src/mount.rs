@@ -12,7 +12,8 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use crate::error::{Doing, Error, Result};
 use crate::janitor::Claim;
 
-/// The time to wait for a busy mount until it is detached. A loop device closes its file with a small delay.
+/// The time to wait for a busy mount until it is detached. A loop device closes its file with a
+/// small delay.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// The time to wait for a busy mount that cannot be detached instead.
 const MORE_PATIENCE: Duration = Duration::from_secs(3);
@@ -29,8 +30,8 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts `source` on the directory `path`. `options` are the filesystem's own options in mount(8)'s
-    /// notation (`noquota,sunit=8`), without flags like `noatime`.
+    /// Mounts `source` on the directory `path`. `options` are the filesystem's own options in
+    /// mount(8)'s notation (`noquota,sunit=8`), without flags like `noatime`.
     pub fn new(
         source: impl AsRef<Path>,
         path: impl AsRef<Path>,
@@ -108,7 +109,8 @@ impl Drop for Mount {
     }
 }
 
-/// Unmounts `path`. If it stays busy, requests to a FUSE mount are made to fail, and the mount is detached.
+/// Unmounts `path`. If it stays busy, requests to a FUSE mount are made to fail, and the mount is
+/// detached.
 pub(crate) fn take_down(path: &Path) {
     if unmount_patiently(path, PATIENCE) == Err(Errno::BUSY) {
         // Force ends the requests of a FUSE mount, whatever it returns.

@@ -5,12 +5,13 @@
 //!                                           └─► stalled ─release─┘
 //! ```
 //!
-//! A request in `due` or `stalled` occupies one of the places. Two threads in [`Queue::serve`] answer
-//! requests. The leader sleeps until the next request is due. It then takes the request, hands the lead to
-//! the other thread, and answers outside the lock.
+//! A request in `due` or `stalled` occupies one of the places. Two threads in [`Queue::serve`]
+//! answer requests. The leader sleeps until the next request is due. It then takes the request,
+//! hands the lead to the other thread, and answers outside the lock.
 //!
-//! Only [`Queue::submit`], [`Queue::serve`] and [`Queue::close`] call answers, and only the disk's own
-//! threads call these functions. Other threads do not have the descriptor to which an answer is written.
+//! Only [`Queue::submit`], [`Queue::serve`] and [`Queue::close`] call answers, and only the disk's
+//! own threads call these functions. Other threads do not have the descriptor to which an answer is
+//! written.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -137,7 +138,8 @@ impl Queue {
 
     /// Answers requests when they are due, until the queue is closed.
     pub(crate) fn serve(&self) {
-        // The default timer slack of 50 µs would be added to every wait. If the call fails, answers are late.
+        // The default timer slack of 50 µs would be added to every wait. If the call fails, answers
+        // are late.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let mut state = self.lock();
         loop {

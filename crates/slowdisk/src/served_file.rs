@@ -1,5 +1,5 @@
-//! A FUSE filesystem with one file, whose requests a test answers: with fewer bytes than requested, or with an
-//! errno.
+//! A FUSE filesystem with one file, whose requests a test answers: with fewer bytes than requested,
+//! or with an errno.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -31,8 +31,8 @@ pub enum Asked {
 
 /// A mounted file whose requests a test answers. Drop unmounts it.
 ///
-/// The file is opened with `FOPEN_DIRECT_IO`: the kernel caches no data of it. Its only extended attribute
-/// values are `value`, for every name.
+/// The file is opened with `FOPEN_DIRECT_IO`: the kernel caches no data of it. Its only extended
+/// attribute values are `value`, for every name.
 #[derive(Debug)]
 pub struct ServedFile {
     _mount: ServedMount,
@@ -41,8 +41,8 @@ pub struct ServedFile {
 }
 
 impl ServedFile {
-    /// Mounts a file with these bytes. `answer` decides each request: the maximum of bytes that a read or a
-    /// write transfers, or an errno.
+    /// Mounts a file with these bytes. `answer` decides each request: the maximum of bytes that a
+    /// read or a write transfers, or an errno.
     ///
     /// # Errors
     ///

@@ -11,8 +11,8 @@ use crate::missing;
 use crate::mount::take_down;
 use crate::scratch::Scratch;
 
-/// A mounted filesystem that a thread of this process serves. Drop unmounts it. Fields are dropped in this
-/// order.
+/// A mounted filesystem that a thread of this process serves. Drop unmounts it. Fields are dropped
+/// in this order.
 #[derive(Debug)]
 pub(crate) struct ServedMount {
     connection: Connection,

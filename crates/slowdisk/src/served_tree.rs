@@ -18,11 +18,11 @@ use fuser::{
 use crate::error::Result;
 use crate::served_mount::ServedMount;
 
-/// A mount that shows the files, directories and symbolic links below a directory. Each request of the kernel takes a
-/// time. Drop unmounts it.
+/// A mount that shows the files, directories and symbolic links below a directory. Each request of
+/// the kernel takes a time. Drop unmounts it.
 ///
-/// Files and directories can be removed, and not be created or changed. The kernel caches names, attributes and data
-/// until they are removed: they must not change elsewhere meanwhile.
+/// Files and directories can be removed, and not be created or changed. The kernel caches names,
+/// attributes and data until they are removed: they must not change elsewhere meanwhile.
 #[derive(Debug)]
 pub struct ServedTree(ServedMount);
 

@@ -44,8 +44,8 @@ impl Server {
 
 impl Filesystem for Server {
     fn init(&mut self, _: &FuseRequest, config: &mut KernelConfig) -> io::Result<()> {
-        // Requests of the loop device are asynchronous direct I/O, which FUSE counts as background. The
-        // limit must come from the queue, not from FUSE.
+        // Requests of the loop device are asynchronous direct I/O, which FUSE counts as background.
+        // The limit must come from the queue, not from FUSE.
         config
             .add_capabilities(InitFlags::FUSE_ASYNC_DIO)
             .map_err(|_| io::Error::other("FUSE does not support asynchronous direct I/O here"))?;
@@ -96,8 +96,8 @@ impl Filesystem for Server {
     }
 
     fn open(&self, _: &FuseRequest, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // The page cache must not be used above the disk, and writes must not be serialized by the inode's
-        // lock.
+        // The page cache must not be used above the disk, and writes must not be serialized by the
+        // inode's lock.
         let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         reply.opened(FileHandle(0), flags);
     }

@@ -1,5 +1,5 @@
-//! System calls without a safe wrapper elsewhere: ioctls of loop devices and files, mincore, and descriptor
-//! tables.
+//! System calls without a safe wrapper elsewhere: ioctls of loop devices and files, mincore, and
+//! descriptor tables.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -20,14 +20,14 @@ const FS_IOC_FIEMAP: Opcode = opcode::read_write::<FiemapHeader>(b'f', 11);
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
-/// Gives the calling thread its own descriptor table, which has only standard input, output and error.
-/// Threads that it starts share the new table.
+/// Gives the calling thread its own descriptor table, which has only standard input, output and
+/// error. Threads that it starts share the new table.
 ///
 /// Only those threads may use and close descriptors that are opened after this call.
 pub(crate) fn leave_descriptor_table() -> io::Result<()> {
     // SAFETY: close_range with CLOSE_RANGE_UNSHARE closes copies in a table made for this thread.
-    // Assumption: the thread owns no open file, because it was just started. Objects of other threads
-    // refer to their own table, in which nothing is closed.
+    // Assumption: the thread owns no open file, because it was just started. Objects of other
+    // threads refer to their own table, in which nothing is closed.
     let done = unsafe {
         libc::syscall(
             libc::SYS_close_range,
@@ -50,8 +50,8 @@ pub(crate) fn free_loop_device(control: &File) -> io::Result<u32> {
     u32::try_from(number).map_err(io::Error::other)
 }
 
-/// `LOOP_CONFIGURE`: attaches `backing` to the loop device. It is detached when the last user closes the
-/// device.
+/// `LOOP_CONFIGURE`: attaches `backing` to the loop device. It is detached when the last user
+/// closes the device.
 pub(crate) fn configure_loop(
     device: &File,
     backing: &File,
@@ -97,8 +97,9 @@ pub(crate) fn flush_buffers(device: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// `EXT4_IOC_SHUTDOWN`: nothing more is written to the device, and each further operation on the filesystem fails. The
-/// log is written before if `flush` is true. `root` is any file on the filesystem.
+/// `EXT4_IOC_SHUTDOWN`: nothing more is written to the device, and each further operation on the
+/// filesystem fails. The log is written before if `flush` is true. `root` is any file on the
+/// filesystem.
 pub(crate) fn shut_down(root: &File, flush: bool) -> io::Result<()> {
     const LOGFLUSH: u32 = 1;
     const NOLOGFLUSH: u32 = 2;
@@ -139,8 +140,8 @@ pub(crate) fn any_resident(file: &File) -> io::Result<bool> {
     for start in (0..len).step_by(PIECE as usize) {
         let size = (len - start).min(PIECE) as usize;
         // SAFETY: a new mapping at an address of the kernel's choice, which nothing accesses;
-        // mincore writes a byte for each of its pages, for which `told` has room, and it is unmapped
-        // once.
+        // mincore writes a byte for each of its pages, for which `told` has room, and it is
+        // unmapped once.
         let asked = unsafe {
             let nowhere = std::ptr::null_mut();
             let at = mmap(

@@ -23,8 +23,8 @@ pub enum Log {
     Lost,
 }
 
-/// A new filesystem, mounted on its own directory. Drop undoes everything. It first releases the disk's
-/// faults, so that it does not wait for them.
+/// A new filesystem, mounted on its own directory. Drop undoes everything. It first releases the
+/// disk's faults, so that it does not wait for them.
 ///
 /// Fields are dropped in this order.
 #[derive(Debug)]
@@ -57,8 +57,8 @@ impl TestMount {
         TestMount::builder(filesystem).build()
     }
 
-    /// Mounts a new `filesystem` on a slow disk. The disk runs at full speed meanwhile, and its log is empty
-    /// afterwards.
+    /// Mounts a new `filesystem` on a slow disk. The disk runs at full speed meanwhile, and its log
+    /// is empty afterwards.
     ///
     /// # Errors
     ///
@@ -67,8 +67,8 @@ impl TestMount {
         TestMount::builder(filesystem).on(disk)
     }
 
-    /// Mounts a new `filesystem` on a slow disk, with the files that `fill` makes in the mount point. None of
-    /// them is cached.
+    /// Mounts a new `filesystem` on a slow disk, with the files that `fill` makes in the mount
+    /// point. None of them is cached.
     ///
     /// # Errors
     ///
@@ -86,8 +86,8 @@ impl TestMount {
         Ok(mount)
     }
 
-    /// Mounts an overlay whose lower and upper directories are on `base`. The overlay shows the files in
-    /// `lower/` of `base`.
+    /// Mounts an overlay whose lower and upper directories are on `base`. The overlay shows the
+    /// files in `lower/` of `base`.
     pub fn overlay(base: TestMount) -> Result<Self> {
         TestMount::builder(Filesystem::Overlay).overlay_on(base)
     }
@@ -118,9 +118,9 @@ impl TestMount {
         rustix::fs::syncfs(root).doing(doing)
     }
 
-    /// Unmounts and mounts the filesystem, so that the kernel caches none of its pages, inodes and names. A
-    /// slow disk runs at full speed meanwhile, and its log is empty afterwards. The caches of other
-    /// filesystems are kept, unlike with [`drop_caches`](crate::drop_caches).
+    /// Unmounts and mounts the filesystem, so that the kernel caches none of its pages, inodes and
+    /// names. A slow disk runs at full speed meanwhile, and its log is empty afterwards. The caches
+    /// of other filesystems are kept, unlike with [`drop_caches`](crate::drop_caches).
     ///
     /// # Errors
     ///
@@ -143,9 +143,9 @@ impl TestMount {
         Ok(())
     }
 
-    /// Ends the filesystem as a failure of its device or, with [`Log::Lost`], as a power cut does: data and metadata that
-    /// were not synced never reach the device. Each further operation on the filesystem fails until
-    /// [`remount`](TestMount::remount), which shows what has reached it.
+    /// Ends the filesystem as a failure of its device or, with [`Log::Lost`], as a power cut does:
+    /// data and metadata that were not synced never reach the device. Each further operation on the
+    /// filesystem fails until [`remount`](TestMount::remount), which shows what has reached it.
     ///
     /// # Errors
     ///
@@ -163,8 +163,8 @@ impl TestMount {
         self.device.as_ref().or_else(base)
     }
 
-    /// The lower directory of an overlay, on its own filesystem. Change a file there only before it is used
-    /// through the overlay.
+    /// The lower directory of an overlay, on its own filesystem. Change a file there only before it
+    /// is used through the overlay.
     pub fn lower(&self) -> Option<&Path> {
         self.lower.as_deref()
     }
@@ -186,8 +186,8 @@ impl TestMountBuilder {
         self
     }
 
-    /// Sets the sector size in bytes of the image's device: a power of two from 512 to the page size. It has
-    /// no effect on a slow disk.
+    /// Sets the sector size in bytes of the image's device: a power of two from 512 to the page
+    /// size. It has no effect on a slow disk.
     pub fn sector(mut self, bytes: u32) -> Self {
         self.sector = bytes;
         self
@@ -205,8 +205,8 @@ impl TestMountBuilder {
         self
     }
 
-    /// Sets the parent directory of the image and the mount point. Default: the directory for temporary
-    /// files.
+    /// Sets the parent directory of the image and the mount point. Default: the directory for
+    /// temporary files.
     pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.dir = Some(dir.into());
         self
@@ -268,8 +268,8 @@ impl TestMountBuilder {
         Ok(mounted)
     }
 
-    /// The options of the ext4 below an overlay. Mount options and mount point apply to the overlay, the
-    /// others to the base.
+    /// The options of the ext4 below an overlay. Mount options and mount point apply to the
+    /// overlay, the others to the base.
     fn base(&self) -> TestMountBuilder {
         TestMountBuilder {
             filesystem: Filesystem::Ext4,

@@ -1,5 +1,5 @@
-//! zram: a block device in compressed memory, removed on drop. It is available in most kernels and needs no
-//! backing file.
+//! zram: a block device in compressed memory, removed on drop. It is available in most kernels and
+//! needs no backing file.
 
 use std::fs;
 use std::io;
@@ -18,8 +18,8 @@ use crate::missing::{self, Missing};
 
 const CONTROL: &str = "/sys/class/zram-control";
 
-/// A new zram device. It completes every request during its submission, in blocks of a page. A page that was
-/// never written, or whose words are all equal, uses no memory.
+/// A new zram device. It completes every request during its submission, in blocks of a page. A page
+/// that was never written, or whose words are all equal, uses no memory.
 #[derive(Debug)]
 pub struct Zram {
     number: u32,

@@ -1,4 +1,5 @@
-//! The contenders: the program alone, under `nowait run`, beside `nowait warm --metadata`, and with another preload.
+//! The contenders: the program alone, under `nowait run`, beside `nowait warm --metadata`, and with
+//! another preload.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

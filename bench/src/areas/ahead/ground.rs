@@ -1,4 +1,5 @@
-//! The trees, here or on a slow disk, and a directory for what the programs write. All are removed at the end.
+//! The trees, here or on a slow disk, and a directory for what the programs write. All are removed
+//! at the end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,8 @@ pub struct Ground {
     files: u64,
     bytes: u64,
     trees: Directory,
-    /// A directory on this machine's disk, with `out`, `empty`, and the trees if there is no slow disk.
+    /// A directory on this machine's disk, with `out`, `empty`, and the trees if there is no slow
+    /// disk.
     here: TempDir,
 }
 

@@ -42,8 +42,8 @@ pub enum Tree {
 pub const SMALL: u64 = 40;
 
 impl Program {
-    /// The shell script of a turn. `$TREE` is the tree, and `$OUT` an empty directory. A pipe and a test are there because
-    /// tar and grep do less if their output is /dev/null.
+    /// The shell script of a turn. `$TREE` is the tree, and `$OUT` an empty directory. A pipe and a
+    /// test are there because tar and grep do less if their output is /dev/null.
     pub fn script(self) -> &'static str {
         match self {
             Program::Ls => r#"exec ls -lR "$TREE""#,

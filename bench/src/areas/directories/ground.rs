@@ -1,5 +1,5 @@
-//! The directories: one that the user names, or directories that are made here or on a slow disk and
-//! removed at the end.
+//! The directories: one that the user names, or directories that are made here or on a slow disk
+//! and removed at the end.
 
 use std::path::{Path, PathBuf};
 
@@ -51,8 +51,8 @@ impl Ground {
                 path.display()
             )));
         }
-        // The path is an argument of programs, and must not look like an option: find(1) has -delete,
-        // and no `--` to end its options.
+        // The path is an argument of programs, and must not look like an option: find(1) has
+        // -delete, and no `--` to end its options.
         let path = match path.as_os_str().as_encoded_bytes().starts_with(b"-") {
             true => Path::new(".").join(path),
             false => path.to_owned(),

@@ -1,5 +1,5 @@
-//! The results: a table for each number of files, a chart of the time against the number of files, and
-//! charts of the offsets of reads on a slow disk.
+//! The results: a table for each number of files, a chart of the time against the number of files,
+//! and charts of the offsets of reads on a slow disk.
 
 use serde::Serialize;
 use slowdisk::{Entry, Op};

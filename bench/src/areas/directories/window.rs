@@ -1,5 +1,5 @@
-//! The window of a scan in the notation of the proposal of 2014: `v16384d10000` is 16384 pages of buffer
-//! and 10000 entries at a time.
+//! The window of a scan in the notation of the proposal of 2014: `v16384d10000` is 16384 pages of
+//! buffer and 10000 entries at a time.
 
 use std::fmt;
 use std::str::FromStr;

@@ -11,8 +11,8 @@ use std::ptr;
 
 use nowait::buffer::PoolBuffer;
 
-/// A context of the kernel, with the files and the memory of its requests. Each piece of memory is a
-/// slot with one request at a time.
+/// A context of the kernel, with the files and the memory of its requests. Each piece of memory is
+/// a slot with one request at a time.
 pub struct Queue {
     context: Context,
     slots: Vec<Slot>,
@@ -59,8 +59,8 @@ impl Queue {
         })
     }
 
-    /// Prepares a read into the whole memory of a slot, or a write from it. Does nothing if the slot is in
-    /// flight.
+    /// Prepares a read into the whole memory of a slot, or a write from it. Does nothing if the
+    /// slot is in flight.
     #[inline]
     pub fn prepare(&mut self, slot: usize, write: bool, file: usize, offset: u64) {
         const IOCB_CMD_PREAD: u16 = 0;
@@ -87,9 +87,9 @@ impl Queue {
         let mut taken = 0;
         while taken < self.ready.len() {
             let rest = &self.ready[taken..];
-            // SAFETY: the kernel reads `n` pointers and the requests that they point to, which are boxed
-            // in slots. Each request names a file and memory of this queue, which are freed after the
-            // context, and which are not used while the slot is in flight.
+            // SAFETY: the kernel reads `n` pointers and the requests that they point to, which are
+            // boxed in slots. Each request names a file and memory of this queue, which are freed
+            // after the context, and which are not used while the slot is in flight.
             let done = unsafe {
                 let (n, requests) = (rest.len() as libc::c_long, rest.as_ptr());
                 libc::syscall(libc::SYS_io_submit, self.context.0, n, requests)
@@ -104,8 +104,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for at least this many requests, io_getevents(2), and calls `each` with every slot that is
-    /// done and its result.
+    /// Waits for at least this many requests, io_getevents(2), and calls `each` with every slot
+    /// that is done and its result.
     pub fn reap(
         &mut self,
         at_least: usize,

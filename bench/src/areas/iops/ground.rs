@@ -1,5 +1,5 @@
-//! The files or devices that are measured: a file, devices that the user names, or devices in memory that
-//! are made here and removed at the end.
+//! The files or devices that are measured: a file, devices that the user names, or devices in
+//! memory that are made here and removed at the end.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -206,8 +206,8 @@ impl Ground {
     }
 }
 
-/// Opens a device for writing with O_EXCL. The kernel refuses this while the device or a part of it is
-/// mounted or in use.
+/// Opens a device for writing with O_EXCL. The kernel refuses this while the device or a part of it
+/// is mounted or in use.
 fn claim(path: &Path) -> Result<File, Problem> {
     let exclusive = rustix::fs::OFlags::EXCL.bits() as i32;
     let taken = OpenOptions::new()

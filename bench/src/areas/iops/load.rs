@@ -1,4 +1,5 @@
-//! The work of one turn, the same for every contender: files opened with O_DIRECT, batches, one core.
+//! The work of one turn, the same for every contender: files opened with O_DIRECT, batches, one
+//! core.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -36,7 +37,8 @@ impl Load<'_> {
         cores::stay_on(self.core)
     }
 
-    /// Fills memory with data for writes. This also makes the kernel allocate it before the turn begins.
+    /// Fills memory with data for writes. This also makes the kernel allocate it before the turn
+    /// begins.
     pub fn filled(mut memory: PoolBuffer) -> PoolBuffer {
         memory.fill(0xa5);
         memory

@@ -1,4 +1,5 @@
-//! The results: the tables of the patches of 2019, with the processor time of an operation and ratios.
+//! The results: the tables of the patches of 2019, with the processor time of an operation and
+//! ratios.
 
 use clap::ValueEnum;
 

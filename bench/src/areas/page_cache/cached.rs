@@ -21,9 +21,9 @@ use nowait_cli::stop::Stop;
 /// The cost of a hit: random reads of a file that is in the page cache
 ///
 /// The rate is that of whole turns. Latencies and stalls are those of one read in 64, for every
-/// contender alike, since a timer around each read would change the result. A plain loop without this
-/// program checks the ratios, which agree within 3 % on a quiet machine:
-/// cargo run --release --example hit_loop -- FILE
+/// contender alike, since a timer around each read would change the result. A plain loop without
+/// this program checks the ratios, which agree within 3 % on a quiet machine: cargo run --release
+/// --example hit_loop -- FILE
 #[derive(Clone, Debug, clap::Args)]
 #[command(mut_arg("size", |a| a.default_value("64M")),
           mut_arg("seconds", |a| a.default_value("0.2")))]

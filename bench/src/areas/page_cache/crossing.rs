@@ -3,12 +3,12 @@
 /// Costs at rising hit rates, in percent.
 pub type Curve = Vec<(f64, f64)>;
 
-/// Costs that differ by less than this share count as equal: otherwise the curves of two ways of equal
-/// cost would cross at every second point.
+/// Costs that differ by less than this share count as equal: otherwise the curves of two ways of
+/// equal cost would cross at every second point.
 const SAME: f64 = 0.05;
 
-/// The rates at which two curves cross: by linear interpolation between the rates that both have and at
-/// which they differ.
+/// The rates at which two curves cross: by linear interpolation between the rates that both have
+/// and at which they differ.
 pub fn crossings(one: &Curve, other: &Curve) -> Vec<f64> {
     let gaps: Vec<(f64, f64)> = one
         .iter()

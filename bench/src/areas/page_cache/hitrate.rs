@@ -1,5 +1,5 @@
-//! `nowait-bench hitrate`: the cost of a read at each hit rate, if the page cache is tried always, never,
-//! after asking for residency, in strict mode, and as the library decides.
+//! `nowait-bench hitrate`: the cost of a read at each hit rate, if the page cache is tried always,
+//! never, after asking for residency, in strict mode, and as the library decides.
 //!
 //! # The keys of `findings` in its JSON (keys may be added)
 //! ```text
@@ -14,10 +14,10 @@
 //!             "turn_over": {"to_misses", "to_hits", "of"} | null}]
 //! ```
 //! `adaptive` is adaptive's time per read divided by that of the better of always and never
-//! (`better`), at each rate: the median of the ratios within rounds, and its range. `cpu` is the median
-//! of the ratios of processor time. `turn_over` is the number of reads after which adaptive decides
-//! like the better of the two (9 of 10 decisions in a window of 100) when the hit rate of a file falls
-//! from 100 % to 0, and rises again; null: not within `of` reads.
+//! (`better`), at each rate: the median of the ratios within rounds, and its range. `cpu` is the
+//! median of the ratios of processor time. `turn_over` is the number of reads after which adaptive
+//! decides like the better of the two (9 of 10 decisions in a window of 100) when the hit rate of a
+//! file falls from 100 % to 0, and rises again; null: not within `of` reads.
 
 use std::process::ExitCode;
 
@@ -79,9 +79,9 @@ pub struct Args {
           default_values = ["always", "never", "ask", "strict", "adaptive"])]
     contenders: Vec<Name>,
 
-    /// How many threads read, each with --depth reads in flight [default: the number of processors].
-    /// With fewer threads a processor is idle, so that work of the engine's workers seems to cost less
-    /// than it does
+    /// How many threads read, each with --depth reads in flight [default: the number of
+    /// processors]. With fewer threads a processor is idle, so that work of the engine's workers
+    /// seems to cost less than it does
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     callers: Option<u32>,
 
@@ -106,8 +106,8 @@ enum Name {
     Always,
     /// No read tries the page cache: all go to the engine
     Never,
-    /// The calling thread asks for residency (cachestat(2)). It reads cached blocks with pread(2) and
-    /// gives the others to the engine
+    /// The calling thread asks for residency (cachestat(2)). It reads cached blocks with pread(2)
+    /// and gives the others to the engine
     Ask,
     /// nowait's strict mode: asks for residency, and tries blocks that are cached
     Strict,
@@ -249,9 +249,9 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     plan.bench.finish(run)
 }
 
-/// The hit rates from which trying the page cache pays, and from which it beats asking for residency
-/// first; the ratio of adaptive's time to that of the better of always and never; the number of reads
-/// after which adaptive follows a file that turns to misses and back to hits.
+/// The hit rates from which trying the page cache pays, and from which it beats asking for
+/// residency first; the ratio of adaptive's time to that of the better of always and never; the
+/// number of reads after which adaptive follows a file that turns to misses and back to hits.
 fn summary(costs: BreakEven, curves: &[Found]) -> Table {
     let percent = |rate: f64| format!("{rate:.0} %");
     let computed = |rate: Option<f64>| rate.map_or("-".into(), |rate| percent(100.0 * rate));

@@ -17,9 +17,9 @@ use nowait_cli::stop::Stop;
 
 /// Mapped files: copies and borrowed bytes of a file that is in the page cache
 ///
-/// Copies go into the same buffer again and again. Borrowed bytes are summed up, as numbers of 8 bytes,
-/// 1024 times for each place that is drawn. All of the file is mapped before a turn begins, and that is not
-/// timed.
+/// Copies go into the same buffer again and again. Borrowed bytes are summed up, as numbers of 8
+/// bytes, 1024 times for each place that is drawn. All of the file is mapped before a turn begins,
+/// and that is not timed.
 #[derive(Clone, Debug, clap::Args)]
 #[command(mut_arg("size", |a| a.default_value("16M")),
           mut_arg("seconds", |a| a.default_value("0.2")))]

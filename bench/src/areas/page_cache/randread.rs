@@ -1,5 +1,5 @@
-//! `nowait-bench randread`: random reads of a cold file, many in flight. This is the test with which
-//! asynchronous buffered reads of io_uring were proposed (4K reads of 4G on ext4, depth 32).
+//! `nowait-bench randread`: random reads of a cold file, many in flight. This is the test with
+//! which asynchronous buffered reads of io_uring were proposed (4K reads of 4G on ext4, depth 32).
 
 use std::process::ExitCode;
 
@@ -21,8 +21,8 @@ use nowait_cli::stop::Stop;
 
 /// Random reads of a cold file, many in flight: preadv, threads, io_uring and nowait side by side
 ///
-/// The original test, 4 GiB in 4 KiB reads at depth 32, is `--size 4G --ops 1048576`. No block is read
-/// again before all blocks were read, so no read is served by an earlier one.
+/// The original test, 4 GiB in 4 KiB reads at depth 32, is `--size 4G --ops 1048576`. No block is
+/// read again before all blocks were read, so no read is served by an earlier one.
 #[derive(Clone, Debug, clap::Args)]
 #[command(mut_arg("size", |a| a.default_value("1G")))]
 pub struct Args {

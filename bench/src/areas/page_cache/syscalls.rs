@@ -1,9 +1,9 @@
 //! `nowait-bench syscalls`: the cost table of `nowait doctor`, repeated, with medians and spread.
 //!
-//! In its JSON each call is a contender with the figure `ns`. `findings` has `break_even` (the hit rate
-//! from which trying the page cache beats handing off at once), `ask_first_break_even` (the hit rate
-//! from which trying beats asking for residency first), both {"median", "min", "max"} or null, and
-//! `seed_break_even`: `ask_first_break_even` on the kernel list in 2015.
+//! In its JSON each call is a contender with the figure `ns`. `findings` has `break_even` (the hit
+//! rate from which trying the page cache beats handing off at once), `ask_first_break_even` (the
+//! hit rate from which trying beats asking for residency first), both {"median", "min", "max"} or
+//! null, and `seed_break_even`: `ask_first_break_even` on the kernel list in 2015.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

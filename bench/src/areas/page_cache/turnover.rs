@@ -1,8 +1,9 @@
-//! A file whose hit rate changes: the number of reads after which the decisions of its history follow.
+//! A file whose hit rate changes: the number of reads after which the decisions of its history
+//! follow.
 //!
-//! Many reads of one open file are in flight, first of blocks that are cached, then of blocks that are
-//! not, then of cached ones again. Before each read the file is asked for its plan. A sliding window over
-//! these plans shows when the file decides like the better of always and never.
+//! Many reads of one open file are in flight, first of blocks that are cached, then of blocks that
+//! are not, then of cached ones again. Before each read the file is asked for its plan. A sliding
+//! window over these plans shows when the file decides like the better of always and never.
 
 use std::collections::VecDeque;
 

@@ -1,9 +1,9 @@
 //! A memory cgroup for one process. It is removed when it is dropped.
 //!
 //! The cgroup is made in version 1 or 2, in the hierarchy that has the memory controller: below the
-//! cgroup of this process or, if that may have no child (version 2 with processes in it), below one of its
-//! ancestors. Each step is tried; no property of the hierarchy is assumed. A bench that was killed
-//! leaves an empty directory, which the next one removes.
+//! cgroup of this process or, if that may have no child (version 2 with processes in it), below one
+//! of its ancestors. Each step is tried; no property of the hierarchy is assumed. A bench that was
+//! killed leaves an empty directory, which the next one removes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,8 +38,8 @@ const V2: Files = Files {
 const PREFIX: &str = "nowait-race-";
 
 impl Cgroup {
-    /// Makes a cgroup and puts a process into it. Memory that the process has already stays charged to
-    /// its former cgroup.
+    /// Makes a cgroup and puts a process into it. Memory that the process has already stays charged
+    /// to its former cgroup.
     ///
     /// # Errors
     /// The reason if no cgroup can be made.

@@ -1,5 +1,5 @@
-//! The process in which one pressure is measured, as its parent sees it: this program again. It gets
-//! orders on standard input and replies on standard output, one JSON value per line.
+//! The process in which one pressure is measured, as its parent sees it: this program again. It
+//! gets orders on standard input and replies on standard output, one JSON value per line.
 //!
 //! A separate process can be put into a cgroup, may be killed for lack of memory, and frees all its
 //! memory when it ends. It is killed when it is dropped, and when its parent dies.

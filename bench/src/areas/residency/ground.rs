@@ -1,4 +1,5 @@
-//! The file of the questions: residency queries, NOWAIT reads, and a thread that reads missing pages.
+//! The file of the questions: residency queries, NOWAIT reads, and a thread that reads missing
+//! pages.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -27,8 +28,8 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// The time at the start of a turn that is not counted, because the cache is still in the state that
-    /// the previous turn has left.
+    /// The time at the start of a turn that is not counted, because the cache is still in the state
+    /// that the previous turn has left.
     pub fn settling(&self) -> Duration {
         self.time / 4
     }
@@ -54,7 +55,8 @@ impl Ground {
         place.offset(i, self.pages(), page_size(), self.seed)
     }
 
-    /// A probe that reports if the content of a page has arrived; `None` if mincore(2) is not reliable.
+    /// A probe that reports if the content of a page has arrived; `None` if mincore(2) is not
+    /// reliable.
     pub fn ready<'fd>(&self, file: &'fd File) -> Result<Option<Probe<'fd>>, Problem> {
         if !self.mincore {
             return Ok(None);
@@ -86,7 +88,8 @@ pub fn read_now(file: &File, buffer: &mut [u8], offset: u64) -> Result<bool, Pro
     }
 }
 
-/// A thread that reads missing pages, as a worker would, so that the caller never waits for the device.
+/// A thread that reads missing pages, as a worker would, so that the caller never waits for the
+/// device.
 pub struct Refill {
     orders: Option<Sender<u64>>,
     done: Receiver<()>,
@@ -128,8 +131,8 @@ impl Refill {
         self.under_way < ROOM
     }
 
-    /// Sleeps until the thread has read a page, or for this time. A caller that spins would take the
-    /// thread's processor on a small machine.
+    /// Sleeps until the thread has read a page, or for this time. A caller that spins would take
+    /// the thread's processor on a small machine.
     pub fn wait(&mut self, time: Duration) {
         if self.done.recv_timeout(time).is_ok() {
             self.under_way -= 1;

@@ -44,8 +44,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
 }
 
 fn work(args: &Args) -> Result<(), Problem> {
-    // This process must not outlive its parent. It is the first one that the kernel kills for lack of
-    // memory.
+    // This process must not outlive its parent. It is the first one that the kernel kills for lack
+    // of memory.
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| Problem::of("prctl", e))?;
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
 

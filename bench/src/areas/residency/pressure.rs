@@ -1,12 +1,12 @@
 //! Pressure on memory or on the file, under which pages of the file are reclaimed.
 //!
-//! - `light`, `heavy`: the limit of the process's memory cgroup is less than the file needs. A thread
-//!   dirties memory, frees it, reads as much of another file, and repeats this, so that the kernel
-//!   keeps reclaiming pages also if the questions miss rarely. The memory is a memfd_create(2) file,
-//!   which cannot be reclaimed without swap. The other file has only holes, so reading it uses no
-//!   device.
-//! - the same without a cgroup: the thread takes memory until the kernel begins to reclaim, then frees
-//!   and takes a part of it. This slows down all programs on the machine.
+//! - `light`, `heavy`: the limit of the process's memory cgroup is less than the file needs. A
+//!   thread dirties memory, frees it, reads as much of another file, and repeats this, so that the
+//!   kernel keeps reclaiming pages also if the questions miss rarely. The memory is a
+//!   memfd_create(2) file, which cannot be reclaimed without swap. The other file has only holes,
+//!   so reading it uses no device.
+//! - the same without a cgroup: the thread takes memory until the kernel begins to reclaim, then
+//!   frees and takes a part of it. This slows down all programs on the machine.
 //! - `evict`: a thread evicts parts of the file (POSIX_FADV_DONTNEED) and reads them back. It needs
 //!   no privilege, and shows that the bench detects races.
 
@@ -100,8 +100,8 @@ impl Held {
         })
     }
 
-    /// Takes memory until the kernel reclaims some, or `most` bytes, for a process without a cgroup.
-    /// Returns a note on the result.
+    /// Takes memory until the kernel reclaims some, or `most` bytes, for a process without a
+    /// cgroup. Returns a note on the result.
     pub fn until_reclaim(
         squeeze: Squeeze,
         beside: &Path,

@@ -41,7 +41,8 @@ impl Pressed {
         those.map(|(_, round, outcome)| (*round, outcome)).collect()
     }
 
-    /// A row with the pressure, the key `kind`, and sums and medians over some turns; `None` without results.
+    /// A row with the pressure, the key `kind`, and sums and medians over some turns; `None`
+    /// without results.
     fn row(&self, kind: Value, outcomes: &[(usize, &Value)]) -> Option<Map<String, Value>> {
         let all: Vec<&Value> = outcomes.iter().map(|(_, outcome)| *outcome).collect();
         let mut row = object(json!({"pressure": self.pressure}));
@@ -65,8 +66,8 @@ impl Pressed {
         Some(row.into())
     }
 
-    /// The reads that the library counted in strict mode. Its share is that of races in the reads whose pages were
-    /// reported as cached: hits and races.
+    /// The reads that the library counted in strict mode. Its share is that of races in the reads
+    /// whose pages were reported as cached: hits and races.
     fn strict(&self, turns: &[Turn]) -> Option<Value> {
         let outcomes = self.outcomes(|number| turns[number] == Turn::Strict);
         let mut row = self.row(json!({}), &outcomes)?;
@@ -82,8 +83,8 @@ impl Pressed {
     }
 }
 
-/// The sums of whole numbers and the medians of others, in the shape of the values. A value that is missing in some
-/// is left out.
+/// The sums of whole numbers and the medians of others, in the shape of the values. A value that is
+/// missing in some is left out.
 fn merged(values: &[&Value]) -> Value {
     let known: Vec<&Value> = values
         .iter()
@@ -120,7 +121,8 @@ fn in_round(outcomes: &[(usize, &Value)], round: usize) -> Value {
     json!({"asked": count("asked"), "yes": count("yes"), "races": count("races"), "early": all["early"]})
 }
 
-/// The share of events over all rounds with questions; `None` if a round does not have their number.
+/// The share of events over all rounds with questions; `None` if a round does not have their
+/// number.
 fn share(rounds: &[Value], happened: impl Fn(&Value) -> Option<u64>) -> Option<Share> {
     let played = rounds.iter().filter(|round| round["asked"] != 0);
     let count = |round: &Value| {

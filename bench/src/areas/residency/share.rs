@@ -1,9 +1,9 @@
 //! The share of events, and the range in which the true share lies.
 //!
-//! The range is Wilson's, for 95 %. If the event did not happen in `n`, the range ends at 3/n (the rule
-//! of three). Both assume independent events. The kernel reclaims pages in groups, so races are not
-//! independent: if rounds differ more than independent events would, the number of events is
-//! divided by Kish's design effect, with rounds as clusters.
+//! The range is Wilson's, for 95 %. If the event did not happen in `n`, the range ends at 3/n (the
+//! rule of three). Both assume independent events. The kernel reclaims pages in groups, so races
+//! are not independent: if rounds differ more than independent events would, the number of events
+//! is divided by Kish's design effect, with rounds as clusters.
 
 use serde::Serialize;
 

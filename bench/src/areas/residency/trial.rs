@@ -5,8 +5,8 @@
 //!    └─ yes ─► (has its content arrived?) ─► (touch) ─ miss ─► race
 //!                                               └─► delay ─► NOWAIT read ─ miss ─► race
 //! ```
-//! More questions are asked during a delay, at equal intervals: otherwise a delay of 10 ms would allow
-//! only a hundred questions per second. The time that each one really waits is measured.
+//! More questions are asked during a delay, at equal intervals: otherwise a delay of 10 ms would
+//! allow only a hundred questions per second. The time that each one really waits is measured.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -151,8 +151,8 @@ impl Counter {
         self.ask_no.add(took);
     }
 
-    /// Counts a question whose answer was yes, after its read. `whole` is true if the read was complete,
-    /// and `None` if the touch missed before.
+    /// Counts a question whose answer was yes, after its read. `whole` is true if the read was
+    /// complete, and `None` if the touch missed before.
     fn read(&mut self, asked: &Asked, whole: Option<bool>, at: Instant, took: Duration) {
         let tally = &mut self.tally;
         tally.asked += 1;

@@ -1,5 +1,6 @@
-//! The cost of three ways to read without waiting, under the same pressure: fincore and pread, a NOWAIT
-//! read alone, and fincore before a NOWAIT read. The cost of a miss is the time until it is known.
+//! The cost of three ways to read without waiting, under the same pressure: fincore and pread, a
+//! NOWAIT read alone, and fincore before a NOWAIT read. The cost of a miss is the time until it is
+//! known.
 
 use std::time::Instant;
 

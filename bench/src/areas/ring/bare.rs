@@ -88,8 +88,8 @@ pub fn read(task: &Task) -> io::Result<Done> {
 }
 
 fn push(ring: &mut IoUring, entry: &squeue::Entry) {
-    // SAFETY: the entry's memory belongs to a slot that is not in flight. Files and memory outlive the
-    // reads in flight, because `read` waits for them. The queue has an entry for every slot.
+    // SAFETY: the entry's memory belongs to a slot that is not in flight. Files and memory outlive
+    // the reads in flight, because `read` waits for them. The queue has an entry for every slot.
     let pushed = unsafe { ring.submission().push(entry) };
     debug_assert!(pushed.is_ok());
 }

@@ -1,5 +1,5 @@
-//! The files or devices that are read: those that the user names, or a device in memory that is made here
-//! and removed at the end. Without root it is a file in the current directory.
+//! The files or devices that are read: those that the user names, or a device in memory that is
+//! made here and removed at the end. Without root it is a file in the current directory.
 
 use std::path::PathBuf;
 
@@ -62,7 +62,8 @@ impl Ground {
     }
 }
 
-/// The number of blocks in the smallest of these files. All can be read in such blocks with O_DIRECT.
+/// The number of blocks in the smallest of these files. All can be read in such blocks with
+/// O_DIRECT.
 fn blocks(paths: &[PathBuf], block: Size) -> Result<u64, Problem> {
     let mut least = u64::MAX;
     for path in paths {

@@ -46,7 +46,8 @@ pub fn read(task: &Task) -> io::Result<Done> {
     };
     let mut seconds = 0.0;
     // SAFETY: the task has the layout of the C structure, its files are open, its flag is valid,
-    // and the memory has a block for each read in flight. The loop reads the flag atomically and waits for all reads before it returns.
+    // and the memory has a block for each read in flight. The loop reads the flag atomically and
+    // waits for all reads before it returns.
     let reads = unsafe { liburing_loop(&c_task, memory.as_mut_ptr(), &mut seconds) };
     match u64::try_from(reads) {
         Ok(reads) => Ok(Done { reads, seconds }),

@@ -56,8 +56,8 @@ pub fn prepare(turn: &Turn) -> Result<(), Problem> {
     }
 }
 
-/// How many of the first `end` bytes of the file are cached, in whole pages; `None` if the kernel does not
-/// report it.
+/// How many of the first `end` bytes of the file are cached, in whole pages; `None` if the kernel
+/// does not report it.
 fn resident_below(file: &File, end: u64) -> Result<Option<u64>, Problem> {
     let answer = residency(file, 0..end)?;
     Ok(answer.known().map(|known| known.cached * page_size()))

@@ -110,8 +110,8 @@ impl Cell {
         Some((100 * MISSES / (100 - rate).max(1)).min(READS).min(most))
     }
 
-    /// The number of operations of each task that are not measured. They start threads and touch the
-    /// buffers.
+    /// The number of operations of each task that are not measured. They start threads and touch
+    /// the buffers.
     pub fn lead(&self) -> u64 {
         match (self.work, self.block) {
             (Work::Cached, K4) if self.tasks == 1 => 2000,
@@ -120,8 +120,8 @@ impl Cell {
         }
     }
 
-    /// One operation in this many is timed: one in eight if reading the clock would take a noticeable
-    /// part of the time.
+    /// One operation in this many is timed: one in eight if reading the clock would take a
+    /// noticeable part of the time.
     pub fn timed(&self) -> u64 {
         match (self.work, self.block, self.tasks) {
             (Work::Cached | Work::Sequential | Work::Positional, K4, ..=32) => 8,

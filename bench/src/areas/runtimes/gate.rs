@@ -1,5 +1,5 @@
-//! The gate at which all tasks of a turn wait. It opens when the last task has arrived. The time and the
-//! use of the processor are measured from then until the end of the last task.
+//! The gate at which all tasks of a turn wait. It opens when the last task has arrived. The time
+//! and the use of the processor are measured from then until the end of the last task.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,8 +32,8 @@ pub struct Gate {
     open: Semaphore,
     /// The measured operations of the tasks that have ended.
     ops: AtomicU64,
-    /// Nanoseconds, in a histogram for each thread. One for each of a thousand tasks would take as long to fill
-    /// and to add up as the tasks run.
+    /// Nanoseconds, in a histogram for each thread. One for each of a thousand tasks would take as
+    /// long to fill and to add up as the tasks run.
     latencies: ThreadLocal<Mutex<Histogram<u64>>>,
     ticks: Mutex<Vec<&'static Tick>>,
 }
@@ -88,7 +88,8 @@ impl Gate {
     /// Runs one task: some operations that are not measured, the gate, the measured operations.
     ///
     /// # Errors
-    /// Those of the source. The gate is opened then, so that the other tasks do not wait for this one.
+    /// Those of the source. The gate is opened then, so that the other tasks do not wait for this
+    /// one.
     pub async fn drive(&self, task: u64, source: impl Source) -> io::Result<()> {
         let done = self.share(task, source).await;
         if done.is_err() {

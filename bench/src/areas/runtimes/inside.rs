@@ -1,4 +1,5 @@
-//! The process of one turn: it reads the turn as JSON on standard input, and prints the round on standard output.
+//! The process of one turn: it reads the turn as JSON on standard input, and prints the round on
+//! standard output.
 
 use std::io::{self, Write};
 

@@ -47,8 +47,8 @@ impl Named for Peer {
 }
 
 impl Peer {
-    /// True if the peer takes part in a cell. Strict mode, rings of threads and tokio's ring do not change
-    /// writes.
+    /// True if the peer takes part in a cell. Strict mode, rings of threads and tokio's ring do not
+    /// change writes.
     pub fn takes_part(self, cell: &Cell) -> bool {
         let reads_alone = matches!(
             self,

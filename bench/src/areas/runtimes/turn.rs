@@ -1,6 +1,6 @@
-//! One turn of a peer. It runs in a separate process, so that its processor time can be measured, so
-//! that no thread of another peer is left, and so that another build of tokio can take part. `inside.rs` is
-//! that process.
+//! One turn of a peer. It runs in a separate process, so that its processor time can be measured,
+//! so that no thread of another peer is left, and so that another build of tokio can take part.
+//! `inside.rs` is that process.
 
 use std::io;
 use std::os::fd::AsFd;

@@ -1,4 +1,5 @@
-//! The bytes of the files: each file has its own, so that a wrong byte, offset or file in a response is found.
+//! The bytes of the files: each file has its own, so that a wrong byte, offset or file in a
+//! response is found.
 
 use crate::harness::scramble::mix;
 
@@ -46,8 +47,8 @@ impl Name {
         words.take(size as usize).collect()
     }
 
-    /// The place of the first wrong byte in a part of the file that begins at `offset`. Only the first eight
-    /// bytes of each 4 KiB are compared.
+    /// The place of the first wrong byte in a part of the file that begins at `offset`. Only the
+    /// first eight bytes of each 4 KiB are compared.
     pub fn first_wrong(self, offset: u64, part: &[u8]) -> Option<u64> {
         let end = offset + part.len() as u64;
         let mut start = offset / STRIDE * STRIDE;

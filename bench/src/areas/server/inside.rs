@@ -1,5 +1,5 @@
-//! The servers in this process: hyper on a tokio runtime of their own. All but those of ServeDir have the same
-//! handler, and differ only in how it reads the file.
+//! The servers in this process: hyper on a tokio runtime of their own. All but those of ServeDir
+//! have the same handler, and differ only in how it reads the file.
 
 use std::convert::Infallible;
 use std::io;

@@ -1,4 +1,5 @@
-//! The clients of a turn: connections that are kept alive, each with one request at a time, in one thread.
+//! The clients of a turn: connections that are kept alive, each with one request at a time, in one
+//! thread.
 //!
 //! ```text
 //!  connect all ─ a few requests on each ─ begin ─┬ hot  connection: any hot file ─► check ─► note ─► again
@@ -7,8 +8,8 @@
 //! ```
 //! In a paced turn the cold connections request hot files instead, together at a given rate.
 //!
-//! A turn ends when its time is over, or when each cold file was read once: another response of it would come
-//! from the page cache.
+//! A turn ends when its time is over, or when each cold file was read once: another response of it
+//! would come from the page cache.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;

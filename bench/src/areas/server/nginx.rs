@@ -28,7 +28,8 @@ pub struct Nginx {
     prefix: TempDir,
 }
 
-/// Returns true if both programs start: nginx, and setpriv(1), which has nginx end with this process.
+/// Returns true if both programs start: nginx, and setpriv(1), which has nginx end with this
+/// process.
 pub fn fits() -> Fit {
     let is_there = |program: &str, argument: &str| {
         let mut command = command(program);
@@ -129,7 +130,8 @@ impl Drop for Nginx {
 fn cpu_of(id: u32) -> f64 {
     let stat = proc::read(format!("/proc/{id}/stat"));
     let stat = String::from_utf8_lossy(&stat);
-    // The name of the program is in parentheses and may have blanks. utime and stime are the fields 14 and 15.
+    // The name of the program is in parentheses and may have blanks. utime and stime are the fields
+    // 14 and 15.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let ticks = fields.split_whitespace().skip(11).take(2);
     let ticks: f64 = ticks.filter_map(|field| field.parse::<f64>().ok()).sum();

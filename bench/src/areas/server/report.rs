@@ -1,4 +1,5 @@
-//! The results: a cell for each number of cold connections, a table of each class, and charts of latencies.
+//! The results: a cell for each number of cold connections, a table of each class, and charts of
+//! latencies.
 
 use super::load::Class;
 use crate::harness::column::Column;
@@ -53,7 +54,8 @@ const BESIDE: [Column; 2] = [
     Column::Median("api p99 x", "p99_beside_cold/api", 1.0),
 ];
 
-/// Adds a cell, with its tables and charts. Its title has the numbers of hot and of cold connections.
+/// Adds a cell, with its tables and charts. Its title has the numbers of hot and of cold
+/// connections.
 pub fn add(run: &mut Run, mut cell: Cell) {
     cell.compare(&COMPARED, &[]);
     let has = |figure: &str| cell.contenders.iter().any(|c| c.figure(figure).is_some());

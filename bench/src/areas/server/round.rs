@@ -31,8 +31,8 @@ pub struct Round {
     pub tick_us: Option<Percentiles>,
     /// The requests of cached files, of files that are not cached, and those that need no file.
     pub classes: BTreeMap<&'static str, Class>,
-    /// With `--paced`: the p99 of the hot and the API requests beside the cold ones, divided by that beside as
-    /// many requests for cached files.
+    /// With `--paced`: the p99 of the hot and the API requests beside the cold ones, divided by
+    /// that beside as many requests for cached files.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub p99_beside_cold: BTreeMap<&'static str, f64>,
     /// True if each cold file was read once before the time was over.
@@ -54,7 +54,8 @@ pub struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Measures a server, and with `--paced` once more, with cached files in place of the cold ones.
+    /// Measures a server, and with `--paced` once more, with cached files in place of the cold
+    /// ones.
     pub fn take(&self, name: Name) -> Result<Round, Problem> {
         let mut round = self.serve(name, None)?;
         if let (true, Some(cold)) = (self.args.paced, round.classes.get("cold"))

@@ -87,7 +87,8 @@ impl Ground {
         self.directory.make_cold(files, tree.bytes(), CACHED)
     }
 
-    /// The share of a tree's pages that are cached, in per cent; `None` if the kernel does not report it.
+    /// The share of a tree's pages that are cached, in per cent; `None` if the kernel does not
+    /// report it.
     pub fn cached(&self, tree: &Tree) -> Result<Option<f64>, Problem> {
         let (mut cached, mut all) = (0, 0);
         for (path, size) in &tree.files {

@@ -104,8 +104,8 @@ impl Scale {
         ((count as f64 * self.0) as u64).max(1)
     }
 
-    /// The sizes of the files of classes, which are sizes with a number of files. A class whose share is less
-    /// than one file has one smaller file.
+    /// The sizes of the files of classes, which are sizes with a number of files. A class whose
+    /// share is less than one file has one smaller file.
     fn classes(self, classes: &[(u64, u64)]) -> Vec<u64> {
         let of_class = |&(size, count): &(u64, u64)| {
             let share = (count as f64 * self.0).min(1.0);

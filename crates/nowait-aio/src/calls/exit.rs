@@ -6,8 +6,8 @@ use std::io::Write;
 use crate::process_state::ProcessState;
 use crate::sys::{process, signal};
 
-/// Appends the line of statistics to the file that NOWAIT_AIO_STATS names, once, if this process has used
-/// AIO. Several processes may share a file: each line is one write(2).
+/// Appends the line of statistics to the file that NOWAIT_AIO_STATS names, once, if this process
+/// has used AIO. Several processes may share a file: each line is one write(2).
 extern "C" fn write_statistics() {
     // A child of vfork(2) has its parent's counters.
     let Some(process) = ProcessState::get().filter(|process| process.is_of_this_process()) else {
@@ -37,13 +37,13 @@ extern "C" fn write_statistics() {
 }
 
 #[used]
-// SAFETY: the dynamic linker calls the functions in this section when the process exits. It passes no
-// arguments that this function takes.
+// SAFETY: the dynamic linker calls the functions in this section when the process exits. It passes
+// no arguments that this function takes.
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = write_statistics;
 
-/// Ends the process: _exit(2). Many programs end their children by it. Functions of `.fini_array` do not
-/// run then, so the statistics are written here.
+/// Ends the process: _exit(2). Many programs end their children by it. Functions of `.fini_array`
+/// do not run then, so the statistics are written here.
 #[unsafe(no_mangle)]
 pub extern "C" fn _exit(status: c_int) -> ! {
     write_statistics();

@@ -21,8 +21,8 @@ use crate::wait::{self, Wakeup};
 /// Submits a list of requests: lio_listio(3).
 ///
 /// # Safety
-/// `list` must have `count` entries, each null or a block as for aio_read(3). `event` must be null or a
-/// `sigevent`.
+/// `list` must have `count` entries, each null or a block as for aio_read(3). `event` must be null
+/// or a `sigevent`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lio_listio(
     mode: c_int,
@@ -63,8 +63,8 @@ pub unsafe extern "C" fn lio_listio(
     }))
 }
 
-/// Submits the requests of a list. An error of one does not stop the others. EAGAIN if there was a lack of
-/// resources for one of them, EIO for other errors.
+/// Submits the requests of a list. An error of one does not stop the others. EAGAIN if there was a
+/// lack of resources for one of them, EIO for other errors.
 ///
 /// # Safety
 /// As for aio_read(3), for each block.

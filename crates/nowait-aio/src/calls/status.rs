@@ -10,8 +10,8 @@ use crate::process_state::ProcessState;
 use crate::sys::errno::fail;
 use crate::wait;
 
-/// The error of a request, EINPROGRESS or 0: aio_error(3). −1 with EINVAL if there is no such request: no
-/// request has −1 as its error.
+/// The error of a request, EINPROGRESS or 0: aio_error(3). −1 with EINVAL if there is no such
+/// request: no request has −1 as its error.
 ///
 /// # Safety
 /// The block must be null, or one that the program may read.
@@ -37,14 +37,14 @@ pub unsafe extern "C" fn aio_return(block: *mut Aiocb) -> isize {
         Status::Done(0) => block.return_value(),
         Status::Done(errno) => fail(Errno::from_raw_os_error(errno)) as isize,
         Status::NotSubmitted => fail(Errno::INVAL) as isize,
-        // The request is not done, and POSIX leaves the result undefined. glibc does not set errno, and there
-        // are programs that look at errno alone.
+        // The request is not done, and POSIX leaves the result undefined. glibc does not set errno,
+        // and there are programs that look at errno alone.
         _ => -1,
     }
 }
 
-/// The status of a block, after its notification was sent if it is just being sent. A notification that is
-/// delayed is not waited for.
+/// The status of a block, after its notification was sent if it is just being sent. A notification
+/// that is delayed is not waited for.
 fn settled_status(block: ControlBlock) -> Status {
     let generation = ProcessState::current_generation();
     let status = || block.status(generation);

@@ -45,7 +45,8 @@ pub fn matching(requests: &Requests, files: &FileTable, cancellation: &Cancellat
     found
 }
 
-/// True if the program's descriptor still refers to the file of this request, or if the kernel cannot tell.
+/// True if the program's descriptor still refers to the file of this request, or if the kernel
+/// cannot tell.
 fn is_file_of(request: &InFlight, files: &FileTable, cancellation: &Cancellation) -> bool {
     let Some(file) = files.get(request.file) else {
         return false;

@@ -6,9 +6,9 @@ use crate::notification_slot::NotificationSlot;
 use crate::notify::{Notification, Notifier};
 use crate::request::{Outcome, Request};
 
-/// Completes a request. Notifications that cannot be sent now, or that start a thread, are handed to the
-/// notifier together with the slot, and `slot` becomes an idle one. The caller wakes waiting threads:
-/// `wait::wake_all`.
+/// Completes a request. Notifications that cannot be sent now, or that start a thread, are handed
+/// to the notifier together with the slot, and `slot` becomes an idle one. The caller wakes waiting
+/// threads: `wait::wake_all`.
 pub fn complete(
     request: Request,
     outcome: Outcome,

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use crate::driver::poller::Poller;
 use crate::request::Outcome;
 
-/// The number of operations that the engine has at once on a ring. Further requests wait in their lanes,
-/// where they can be cancelled.
+/// The number of operations that the engine has at once on a ring. Further requests wait in their
+/// lanes, where they can be cancelled.
 const MAX_OPS_ON_RING: usize = 256;
 /// The number on threads: that of the workers.
 const MAX_OPS_ON_THREADS: usize = 64;
@@ -78,8 +78,8 @@ impl Engine {
         self.has_completions = true;
     }
 
-    /// Takes the results of completed operations, each with its `user_data`. Empty if the engine has reported
-    /// no completions since the last call.
+    /// Takes the results of completed operations, each with its `user_data`. Empty if the engine
+    /// has reported no completions since the last call.
     pub fn reap(&mut self) -> Vec<(usize, Outcome)> {
         let mut completions = Vec::new();
         if std::mem::take(&mut self.has_completions) {

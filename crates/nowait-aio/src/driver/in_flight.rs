@@ -34,8 +34,8 @@ impl InFlight {
         }
     }
 
-    /// True if the request cannot be cancelled. A read that waits for data can be cancelled. A write that
-    /// waits for room has begun, as with glibc, whose thread is in write(2).
+    /// True if the request cannot be cancelled. A read that waits for data can be cancelled. A
+    /// write that waits for room has begun, as with glibc, whose thread is in write(2).
     pub fn has_begun(&self) -> bool {
         let is_write = self.request.opcode == Opcode::Write;
         self.is_in_engine || self.transferred > 0 || self.was_tried && is_write
@@ -46,8 +46,8 @@ impl InFlight {
         self.request.opcode == Opcode::Write && self.file_flags.contains(OFlags::APPEND)
     }
 
-    /// Adds the result of a call to a stream's request. Returns the result of the request if it is done. As
-    /// write(2) does, a write goes on until all bytes are written, if it may wait.
+    /// Adds the result of a call to a stream's request. Returns the result of the request if it is
+    /// done. As write(2) does, a write goes on until all bytes are written, if it may wait.
     pub fn add_transferred(&mut self, outcome: Outcome) -> Option<Outcome> {
         match outcome {
             Ok(n) => {

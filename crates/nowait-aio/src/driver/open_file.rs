@@ -11,8 +11,8 @@ use rustix::time::Timespec;
 
 use crate::driver::inode::Inode;
 
-/// An open file description. Descriptors of the program that share one share this; two opens of a path are
-/// two.
+/// An open file description. Descriptors of the program that share one share this; two opens of a
+/// path are two.
 pub struct OpenFile {
     handle: Handle,
     inode: Inode,
@@ -23,8 +23,8 @@ pub struct OpenFile {
     pub appends: VecDeque<usize>,
     /// The engine has an append.
     pub is_appending: bool,
-    /// Reads and writes of a stream, in the order of submission. The first of each lane is tried when the
-    /// file is ready for it.
+    /// Reads and writes of a stream, in the order of submission. The first of each lane is tried
+    /// when the file is ready for it.
     pub reads: VecDeque<usize>,
     pub writes: VecDeque<usize>,
     /// The events that epoll reports for the file.
@@ -71,15 +71,15 @@ impl OpenFile {
         self.inode
     }
 
-    /// True if the file takes pread(2) and pwrite(2). Any other file is a stream, used by read(2) and
-    /// write(2): pipes, sockets and terminals, and files that are seekable but have no offsets, such as
-    /// eventfd(2).
+    /// True if the file takes pread(2) and pwrite(2). Any other file is a stream, used by read(2)
+    /// and write(2): pipes, sockets and terminals, and files that are seekable but have no offsets,
+    /// such as eventfd(2).
     pub fn is_positional(&self) -> bool {
         self.is_positional
     }
 
-    /// Fails with the error that read(2) or write(2) would have for this file: readv(2), writev(2) of no
-    /// buffers.
+    /// Fails with the error that read(2) or write(2) would have for this file: readv(2), writev(2)
+    /// of no buffers.
     pub fn check_access(&self, direction: Direction) -> Result<(), Errno> {
         match direction {
             Direction::Read => rustix::io::readv(&self.handle, &mut []),
@@ -88,7 +88,8 @@ impl OpenFile {
         .map(drop)
     }
 
-    /// True if read(2) or write(2) would not wait now: poll(2). A file that cannot be polled is ready.
+    /// True if read(2) or write(2) would not wait now: poll(2). A file that cannot be polled is
+    /// ready.
     pub fn is_ready(&self, direction: Direction) -> bool {
         let event = match direction {
             Direction::Read => PollFlags::IN,

@@ -12,8 +12,8 @@ use crate::sys::rw;
 
 /// Makes the operation.
 ///
-/// For a stream it is read(2) or write(2) on a worker. A ring would wait for a file that is open with
-/// O_NONBLOCK.
+/// For a stream it is read(2) or write(2) on a worker. A ring would wait for a file that is open
+/// with O_NONBLOCK.
 pub fn new(request: &InFlight, file: &OpenFile, is_stream: bool) -> Op {
     let (handle, offset) = (file.handle(), request.request.offset);
     let buf = request.request.buf.skip(request.transferred);

@@ -48,10 +48,11 @@ impl PassedFiles {
         }
     }
 
-    /// Takes the file of the message with this ID. EAGAIN if the descriptor table had no room for it.
+    /// Takes the file of the message with this ID. EAGAIN if the descriptor table had no room for
+    /// it.
     ///
-    /// The message was sent before its request was queued. Not more messages than needed are received: each
-    /// file that waits here takes a descriptor.
+    /// The message was sent before its request was queued. Not more messages than needed are
+    /// received: each file that waits here takes a descriptor.
     pub fn take(&mut self, id: u64, poller: &Poller) -> Result<OwnedFd, Errno> {
         while !self.files.contains_key(&id) && self.receive(poller) {}
         self.files.remove(&id).flatten().ok_or(Errno::AGAIN)

@@ -82,7 +82,8 @@ impl Poller {
         Ok(())
     }
 
-    /// Removes a file before it is closed. Closing alone is not enough: the program may still have it open.
+    /// Removes a file before it is closed. Closing alone is not enough: the program may still have
+    /// it open.
     pub fn remove_file(&self, file: &OpenFile) {
         if !file.watched.is_empty() {
             let _ = epoll::delete(&self.epoll, file);

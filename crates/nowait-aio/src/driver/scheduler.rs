@@ -1,4 +1,5 @@
-//! The scheduler: takes each request to the engine or to its stream, in the order that its file needs.
+//! The scheduler: takes each request to the engine or to its stream, in the order that its file
+//! needs.
 //!
 //! ```text
 //!   positional ──────► its file's lane ─────────────────────┐
@@ -6,7 +7,8 @@
 //!   synchronisation ─► when all transfers before it are done┘                   ├─► finished
 //!   stream ──────────► when it is ready (epoll), without waiting ───────────────┘
 //! ```
-//! The engine gets requests of all files in turn, and not more than half of its operations from one file.
+//! The engine gets requests of all files in turn, and not more than half of its operations from one
+//! file.
 
 use std::collections::{HashSet, VecDeque};
 use std::ffi::c_int;
@@ -86,8 +88,8 @@ impl Scheduler {
         self.schedule(id);
     }
 
-    /// Schedules a file, if it has a request for the engine and the engine does not have too many of its
-    /// operations.
+    /// Schedules a file, if it has a request for the engine and the engine does not have too many
+    /// of its operations.
     fn schedule(&mut self, id: u64) {
         if let Some(file) = self.files.get_mut(id)
             && !file.is_scheduled
@@ -191,7 +193,8 @@ impl Scheduler {
         self.schedule(id);
     }
 
-    /// Carries out the requests of a stream in one direction, in their order, until one has to wait.
+    /// Carries out the requests of a stream in one direction, in their order, until one has to
+    /// wait.
     pub fn advance_stream(&mut self, id: u64, direction: Direction) {
         loop {
             let Some(file) = self.files.get_mut(id) else {
@@ -278,8 +281,8 @@ impl Scheduler {
         self.finished.push((request, outcome));
     }
 
-    /// Cancels the requests that have not begun. Returns the answer of aio_cancel(3), which the caller may
-    /// get when the cancelled requests are completed.
+    /// Cancels the requests that have not begun. Returns the answer of aio_cancel(3), which the
+    /// caller may get when the cancelled requests are completed.
     pub fn cancel(&mut self, cancellation: &Cancellation) -> c_int {
         let Matching { waiting, any_begun } = matching(&self.requests, &self.files, cancellation);
         let files: HashSet<u64> = waiting

@@ -37,7 +37,8 @@ pub fn transfer(file: &OpenFile, request: &mut InFlight, direction: Direction) -
         };
         match outcome {
             Err(Errno::AGAIN) if may_wait => return Transfer::NotReady,
-            // preadv2(2) and pwritev2(2) of no bytes do not reach the file. read(2) and write(2) do.
+            // preadv2(2) and pwritev2(2) of no bytes do not reach the file. read(2) and write(2)
+            // do.
             Err(Errno::NOTSOCK) if is_empty => {
                 return match file.check_access(direction) {
                     Err(errno) => Transfer::Done(Err(errno)),

@@ -1,5 +1,5 @@
-//! The order of synchronisations (aio_fsync(3)) and transfers on one inode: a synchronisation starts when all
-//! transfers that were submitted before it are done.
+//! The order of synchronisations (aio_fsync(3)) and transfers on one inode: a synchronisation
+//! starts when all transfers that were submitted before it are done.
 
 use std::collections::VecDeque;
 

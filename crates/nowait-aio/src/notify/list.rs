@@ -30,8 +30,8 @@ impl RequestList {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a request that is done, or the end of the submission. True if it was the last: the caller
-    /// sends the notification.
+    /// Counts a request that is done, or the end of the submission. True if it was the last: the
+    /// caller sends the notification.
     pub fn remove(&self) -> bool {
         self.in_flight.fetch_sub(1, Ordering::AcqRel) == 1
     }

@@ -22,8 +22,8 @@ pub enum Notification {
 const MAX_SIGNAL_NUMBER: c_int = 64;
 
 impl Notification {
-    /// Checks a `sigevent`. EINVAL for an unknown kind of notification, a bad signal number, or a null
-    /// function.
+    /// Checks a `sigevent`. EINVAL for an unknown kind of notification, a bad signal number, or a
+    /// null function.
     pub fn new(event: &Sigevent) -> Result<Notification, Errno> {
         match (event.notify, event.signo) {
             (libc::SIGEV_NONE, _) => Ok(Notification::None),

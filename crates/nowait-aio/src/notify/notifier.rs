@@ -1,7 +1,8 @@
-//! The notifier: a thread that starts the threads of SIGEV_THREAD, and retries signals for which the queue
-//! had no room.
+//! The notifier: a thread that starts the threads of SIGEV_THREAD, and retries signals for which
+//! the queue had no room.
 //!
-//! The driver cannot start these threads: they would share its descriptor table, which is not the program's.
+//! The driver cannot start these threads: they would share its descriptor table, which is not the
+//! program's.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -13,7 +14,8 @@ use crate::notify::notification::Notification;
 use crate::sys::thread;
 use crate::wait;
 
-/// The time after which a notification is dropped. It is long, because a program may wait for it forever.
+/// The time after which a notification is dropped. It is long, because a program may wait for it
+/// forever.
 const RETRY_LIMIT: Duration = Duration::from_secs(10);
 /// The time between two tries.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
@@ -33,8 +35,8 @@ struct State {
     is_started: bool,
 }
 
-/// The notifications of a request and of its list that are still to be sent, and their slot, if there is
-/// one.
+/// The notifications of a request and of its list that are still to be sent, and their slot, if
+/// there is one.
 #[derive(Debug)]
 struct Pending {
     slot: Option<&'static NotificationSlot>,
@@ -44,8 +46,8 @@ struct Pending {
 }
 
 impl Pending {
-    /// Tries to send them. Returns true if nothing is left to send. While the signal queue is full no signal
-    /// is tried, so that signals stay in order.
+    /// Tries to send them. Returns true if nothing is left to send. While the signal queue is full
+    /// no signal is tried, so that signals stay in order.
     fn try_send(&mut self, signal_queue_is_full: &mut bool) -> bool {
         let is_expired = Instant::now() >= self.deadline;
         let has_no_thread = !self.notifications.iter().any(Notification::is_thread);
@@ -79,7 +81,8 @@ impl Pending {
 }
 
 impl Notifier {
-    /// Starts the thread, the first time. The calling thread must use the program's descriptor table.
+    /// Starts the thread, the first time. The calling thread must use the program's descriptor
+    /// table.
     pub fn ensure_started(&'static self) -> Result<(), Errno> {
         let mut state = lock(&self.state);
         if !state.is_started {

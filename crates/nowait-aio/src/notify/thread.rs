@@ -36,8 +36,8 @@ pub fn start(function: NotifyFunction, value: Sigval, attributes: Attributes) ->
     let call = Box::into_raw(Box::new(Call { function, value }));
     let mut detached = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut thread: libc::pthread_t = 0;
-    // SAFETY: the attributes are the program's, or initialised here and destroyed after use; the new
-    // thread owns `call`.
+    // SAFETY: the attributes are the program's, or initialised here and destroyed after use; the
+    // new thread owns `call`.
     let errno = unsafe {
         if attributes.0.is_null() {
             libc::pthread_attr_init(detached.as_mut_ptr());
@@ -57,8 +57,8 @@ pub fn start(function: NotifyFunction, value: Sigval, attributes: Attributes) ->
     Ok(())
 }
 
-/// The body of the thread. It inherits the signal mask of the thread that starts it, and runs the program's
-/// function with an empty mask. The function may unwind through this (pthread_exit(3)).
+/// The body of the thread. It inherits the signal mask of the thread that starts it, and runs the
+/// program's function with an empty mask. The function may unwind through this (pthread_exit(3)).
 unsafe extern "C-unwind" fn run(argument: *mut c_void) -> *mut c_void {
     // SAFETY: `start` has given up the box.
     let Call { function, value } = *unsafe { Box::from_raw(argument.cast::<Call>()) };

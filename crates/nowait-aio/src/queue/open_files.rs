@@ -1,5 +1,5 @@
-//! The open files that the driver has, as callers know them: by the program's descriptors, with the number of
-//! requests in flight on each.
+//! The open files that the driver has, as callers know them: by the program's descriptors, with the
+//! number of requests in flight on each.
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
@@ -40,9 +40,9 @@ impl OpenFiles {
         }
     }
 
-    /// Counts a request on the file that the program's descriptor last referred to, and returns the ID of the
-    /// file. `None` if there is no such file, or if the descriptor now refers to another one. `is_same`
-    /// compares it with a descriptor of the driver's table.
+    /// Counts a request on the file that the program's descriptor last referred to, and returns the
+    /// ID of the file. `None` if there is no such file, or if the descriptor now refers to another
+    /// one. `is_same` compares it with a descriptor of the driver's table.
     pub fn add_request_by_fildes(
         &mut self,
         fildes: RawFd,

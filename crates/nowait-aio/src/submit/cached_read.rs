@@ -1,9 +1,10 @@
 //! Reads of cached data, completed within aio_read(3).
 //!
-//! One preadv2(2) with RWF_NOWAIT on the program's own descriptor. It fails on anything but a regular file,
-//! and then has no effect. Each descriptor number has a history of these reads, so that reads of a file that
-//! is not cached are rarely tried (`nowait::read::History`). When reads of a number are no longer tried,
-//! fstat(2) tells whether the number has been given to another file. Its history then starts anew.
+//! One preadv2(2) with RWF_NOWAIT on the program's own descriptor. It fails on anything but a
+//! regular file, and then has no effect. Each descriptor number has a history of these reads, so
+//! that reads of a file that is not cached are rarely tried (`nowait::read::History`). When reads
+//! of a number are no longer tried, fstat(2) tells whether the number has been given to another
+//! file. Its history then starts anew.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -87,8 +88,8 @@ pub fn try_cached_read(
 }
 
 impl DescriptorHistory {
-    /// Starts the history anew if the number belongs to another file than at the last comparison. Returns
-    /// true if it does.
+    /// Starts the history anew if the number belongs to another file than at the last comparison.
+    /// Returns true if it does.
     fn restart_if_other_file(&self, fd: BorrowedFd<'_>) -> bool {
         let file = rustix::fs::fstat(fd).map_or(0, |stat| {
             (stat.st_ino ^ stat.st_dev.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1

@@ -20,8 +20,8 @@ pub fn complete(request: &Request, outcome: Outcome) {
     }
 }
 
-/// Sends a notification. If that is not possible now (the signal queue is full, or no thread can be started),
-/// the notifier sends it, because the call must not wait.
+/// Sends a notification. If that is not possible now (the signal queue is full, or no thread can be
+/// started), the notifier sends it, because the call must not wait.
 pub fn send(notification: &Notification) {
     if notification.send() != Err(Errno::AGAIN) {
         return;

@@ -32,8 +32,8 @@ pub fn file_flags_for(fildes: RawFd, opcode: Opcode) -> Result<OFlags, Errno> {
     }
 }
 
-/// EBADF for a synchronisation of a number that is not a descriptor. EINVAL for one of a pipe or a socket,
-/// which would wait for the requests before it, and then fail.
+/// EBADF for a synchronisation of a number that is not a descriptor. EINVAL for one of a pipe or a
+/// socket, which would wait for the requests before it, and then fail.
 pub fn check_sync(fildes: RawFd, opcode: Opcode) -> Result<(), Errno> {
     if opcode.is_transfer() {
         return Ok(());

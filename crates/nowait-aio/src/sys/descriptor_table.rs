@@ -7,7 +7,8 @@ use rustix::io::Errno;
 
 use crate::sys::errno;
 
-/// The limit on descriptors: getrlimit(2) of the C library. rustix panics if a sandbox denies the call.
+/// The limit on descriptors: getrlimit(2) of the C library. rustix panics if a sandbox denies the
+/// call.
 pub fn limit() -> Option<u64> {
     let mut limit = MaybeUninit::<libc::rlimit>::uninit();
     // SAFETY: the call fills the limit if it succeeds.
@@ -19,23 +20,23 @@ pub fn limit() -> Option<u64> {
 
 /// close_range(2).
 fn close_range(first: u32, last: u32, flags: u32) -> Result<(), Errno> {
-    // SAFETY: only numbers are passed. The closed descriptors are copies in the table of a thread of the
-    // library, and no code uses them.
+    // SAFETY: only numbers are passed. The closed descriptors are copies in the table of a thread
+    // of the library, and no code uses them.
     match unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) } {
         0 => Ok(()),
         _ => Err(errno::last()),
     }
 }
 
-/// Gives the calling thread a descriptor table of its own: a copy, at least of the numbers up to `keep`.
+/// Gives the calling thread a descriptor table of its own: a copy, at least of the numbers up to
+/// `keep`.
 pub fn unshare(keep: RawFd) -> Result<(), Errno> {
     // Descriptors above `keep` are not even copied.
     if close_range(keep as u32 + 1, u32::MAX, libc::CLOSE_RANGE_UNSHARE).is_ok() {
         return Ok(());
     }
-    // Before Linux 5.9 there is no close_range(2).
-    // SAFETY: the calling thread belongs to the library: no code of the program runs on it that could
-    // rely on the shared table.
+    // Before Linux 5.9 there is no close_range(2). SAFETY: the calling thread belongs to the
+    // library: no code of the program runs on it that could rely on the shared table.
     match unsafe { libc::unshare(libc::CLONE_FILES) } {
         0 => Ok(()),
         _ => Err(errno::last()),

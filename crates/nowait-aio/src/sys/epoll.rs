@@ -10,8 +10,8 @@ use crate::sys::errno;
 
 /// Waits for events, or until the time is up. Returns the number of events.
 ///
-/// epoll_wait(2) of the C library: rustix leaves an argument uninitialised where it has no set of signals.
-/// The kernel ignores that argument, but valgrind complains.
+/// epoll_wait(2) of the C library: rustix leaves an argument uninitialised where it has no set of
+/// signals. The kernel ignores that argument, but valgrind complains.
 pub fn wait(
     epoll: BorrowedFd<'_>,
     events: &mut [libc::epoll_event],

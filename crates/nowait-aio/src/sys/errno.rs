@@ -16,8 +16,8 @@ pub fn fail(errno: Errno) -> c_int {
     -1
 }
 
-/// EAGAIN for an error that reports a lack of descriptors, memory or threads; any other error unchanged.
-/// POSIX has EAGAIN for a lack of resources to queue a request.
+/// EAGAIN for an error that reports a lack of descriptors, memory or threads; any other error
+/// unchanged. POSIX has EAGAIN for a lack of resources to queue a request.
 pub fn resource_shortage_to_again(errno: Errno) -> Errno {
     match errno {
         Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS | Errno::NOSPC => Errno::AGAIN,

@@ -9,11 +9,12 @@ pub const NEVER: libc::timespec = libc::timespec {
     tv_nsec: 0,
 };
 
-/// Sleeps while the word has this value, at most until the deadline: FUTEX_WAIT_BITSET. Returns 0 or the
-/// error.
+/// Sleeps while the word has this value, at most until the deadline: FUTEX_WAIT_BITSET. Returns 0
+/// or the error.
 ///
-/// There is always a deadline, because only then does the kernel end the call with EINTR after a handler
-/// with SA_RESTART. A thread may be cancelled in this call, so nothing here has a destructor.
+/// There is always a deadline, because only then does the kernel end the call with EINTR after a
+/// handler with SA_RESTART. A thread may be cancelled in this call, so nothing here has a
+/// destructor.
 pub fn wait(word: &AtomicU32, value: u32, deadline: &libc::timespec) -> c_int {
     // SAFETY: the word and the deadline live through the call, and the kernel only reads them.
     let result = unsafe {

@@ -15,7 +15,8 @@ pub fn map(size: usize) -> Result<*mut u8, Errno> {
     unsafe { mmap_anonymous(null_mut(), size, access, MapFlags::PRIVATE) }.map(<*mut c_void>::cast)
 }
 
-/// Maps a zeroed page that is zeroed again in a forked child: madvise(2) MADV_WIPEONFORK (Linux 4.14).
+/// Maps a zeroed page that is zeroed again in a forked child: madvise(2) MADV_WIPEONFORK (Linux
+/// 4.14).
 pub fn map_page_wiped_on_fork() -> Result<*mut u8, Errno> {
     let page = map(PAGE_SIZE)?;
     // SAFETY: the mapping was made above, and no other code has its address.

@@ -14,8 +14,8 @@ pub struct DescriptorOf {
     pub number: RawFd,
 }
 
-/// Compares descriptors in the tables of two threads: kcmp(2). `None` where the kernel lacks the call or
-/// a sandbox denies it.
+/// Compares descriptors in the tables of two threads: kcmp(2). `None` where the kernel lacks the
+/// call or a sandbox denies it.
 pub fn is_same_across_threads(one: DescriptorOf, other: DescriptorOf) -> Option<bool> {
     const KCMP_FILE: c_int = 0;
     // syscall(2) passes whole registers, and the kernel reads them as such.
@@ -40,8 +40,8 @@ pub fn is_same_across_threads(one: DescriptorOf, other: DescriptorOf) -> Option<
     }
 }
 
-/// Compares two descriptors of the calling thread's table: fcntl(2) F_DUPFD_QUERY (Linux 6.10), else
-/// kcmp(2). `None` where both are missing.
+/// Compares two descriptors of the calling thread's table: fcntl(2) F_DUPFD_QUERY (Linux 6.10),
+/// else kcmp(2). `None` where both are missing.
 pub fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Option<bool> {
     const F_DUPFD_QUERY: c_int = 1024 + 3;
     // SAFETY: only numbers are passed.

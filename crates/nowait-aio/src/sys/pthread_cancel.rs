@@ -16,8 +16,8 @@ const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
 /// Runs `work` with cancellation disabled on the calling thread.
 pub fn with_cancellation_disabled<T>(work: impl FnOnce() -> T) -> T {
     let mut before = 0;
-    // SAFETY: only a flag of the calling thread changes. Enabling cancellation again does not cancel the
-    // thread by itself: deferred cancellation waits for a cancellation point.
+    // SAFETY: only a flag of the calling thread changes. Enabling cancellation again does not
+    // cancel the thread by itself: deferred cancellation waits for a cancellation point.
     unsafe {
         pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before);
         let result = work();
@@ -42,8 +42,8 @@ pub extern "C-unwind" fn futex_wait(
     deadline: &libc::timespec,
 ) -> c_int {
     let mut before = 0;
-    // SAFETY: acts on the calling thread only. While the thread may be cancelled at any instruction it is in
-    // the system call or next to it, and holds nothing.
+    // SAFETY: acts on the calling thread only. While the thread may be cancelled at any instruction
+    // it is in the system call or next to it, and holds nothing.
     unsafe {
         pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &raw mut before);
         let result = futex::wait(word, value, deadline);

@@ -6,8 +6,8 @@ use rustix::io::Errno;
 
 use crate::sys::errno;
 
-/// Sends an empty message on a socket: send(2), without waiting and without SIGPIPE. ENOTSOCK for any
-/// other file. writev(2) of no bytes sends nothing.
+/// Sends an empty message on a socket: send(2), without waiting and without SIGPIPE. ENOTSOCK for
+/// any other file. writev(2) of no bytes sends nothing.
 pub fn send_empty(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: no memory is passed.
@@ -38,7 +38,8 @@ pub unsafe fn transfer(
     usize::try_from(moved).map_err(|_| errno::last())
 }
 
-/// One read or write that does not wait: preadv2(2), pwritev2(2) with RWF_NOWAIT at the file's position.
+/// One read or write that does not wait: preadv2(2), pwritev2(2) with RWF_NOWAIT at the file's
+/// position.
 ///
 /// # Safety
 /// The memory must belong to the request. The kernel checks that it is mapped.

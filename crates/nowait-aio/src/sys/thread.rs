@@ -7,7 +7,8 @@ use rustix::io::Errno;
 
 use crate::sys::signal;
 
-/// The calling thread's ID: gettid(2). It is not cached, because a cached ID would be wrong after fork(2).
+/// The calling thread's ID: gettid(2). It is not cached, because a cached ID would be wrong after
+/// fork(2).
 pub fn id() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
@@ -15,16 +16,18 @@ pub fn id() -> i32 {
 /// The stack of a thread of the library, in bytes.
 const STACK_SIZE: usize = 256 << 10;
 
-/// Starts a detached thread on which all signals are blocked. It has the name of the calling thread.
+/// Starts a detached thread on which all signals are blocked. It has the name of the calling
+/// thread.
 ///
-/// By pthread_create(3), whose locks fork(2) leaves free in the child. `std::thread` has locks of its
-/// own, which another thread may have held when the process forked.
+/// By pthread_create(3), whose locks fork(2) leaves free in the child. `std::thread` has locks of
+/// its own, which another thread may have held when the process forked.
 pub fn start_with_signals_blocked(body: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
     type Body = Box<dyn FnOnce() + Send>;
     extern "C" fn run(body: *mut c_void) -> *mut c_void {
         // SAFETY: the thread that called pthread_create(3) has given up the box.
         let body = *unsafe { Box::from_raw(body.cast::<Body>()) };
-        // A panic must not unwind through C. The values that the body owned are not used after a panic.
+        // A panic must not unwind through C. The values that the body owned are not used after a
+        // panic.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
         std::ptr::null_mut()
     }

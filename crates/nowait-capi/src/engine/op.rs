@@ -36,12 +36,13 @@ pub const NW_OP_FALLOCATE: u32 = 7;
 pub const NW_OP_FADVISE: u32 = 8;
 /// sync_file_range(2) of len bytes at offset. flags are SYNC_FILE_RANGE_*.
 pub const NW_OP_SYNC_FILE_RANGE: u32 = 9;
-/// Opens the path at addr, relative to file or, if it is null, to the current directory: openat(2). flags are O_*, len is
-/// the mode. The result is a descriptor with O_CLOEXEC.
+/// Opens the path at addr, relative to file or, if it is null, to the current directory: openat(2).
+/// flags are O_*, len is the mode. The result is a descriptor with O_CLOEXEC.
 pub const NW_OP_OPENAT: u32 = 10;
 /// statx(2) of file, into the struct statx at addr. len is the mask.
 pub const NW_OP_STATX: u32 = 11;
-/// Borrows len bytes at offset of mapping into the struct nw_resident at addr, once they are resident: nw_mapping(3).
+/// Borrows len bytes at offset of mapping into the struct nw_resident at addr, once they are
+/// resident: nw_mapping(3).
 pub const NW_OP_MAPPING_LOAD: u32 = 12;
 
 /// The file's own position, as offset: read(2) and write(2).
@@ -85,7 +86,8 @@ pub(super) struct Ended {
 }
 
 impl nw_op {
-    /// Converts an operation. EINVAL for an unknown opcode, unknown flags, or a field that has to be 0.
+    /// Converts an operation. EINVAL for an unknown opcode, unknown flags, or a field that has to
+    /// be 0.
     ///
     /// # Safety
     /// The memory of the operation is as nw_submit(3) demands, until the completion.

@@ -27,8 +27,8 @@ pub const NW_ENGINE_TRY_NEVER: u32 = 8;
 /// The device is polled for completions (IORING_SETUP_IOPOLL). For O_DIRECT files alone.
 pub const NW_ENGINE_POLLED: u32 = 16;
 
-/// The options of an engine. `size` is set by the program to sizeof(struct nw_engine_options). A field that is 0 has its
-/// default.
+/// The options of an engine. `size` is set by the program to sizeof(struct nw_engine_options). A
+/// field that is 0 has its default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct nw_engine_options {
@@ -44,9 +44,11 @@ pub struct nw_engine_options {
     pub workers: u32,
     /// Worker threads for calls that may block for long: 1 to 4,096; default 512.
     pub blocking_workers: u32,
-    /// The milliseconds after which the kernel's submission thread sleeps (IORING_SETUP_SQPOLL). 0: no such thread.
+    /// The milliseconds after which the kernel's submission thread sleeps (IORING_SETUP_SQPOLL). 0:
+    /// no such thread.
     pub sqpoll_idle_ms: u32,
-    /// The bytes of the largest read that is copied from the page cache in the calling thread; default 256 KiB.
+    /// The bytes of the largest read that is copied from the page cache in the calling thread;
+    /// default 256 KiB.
     pub copy_limit: u64,
 }
 

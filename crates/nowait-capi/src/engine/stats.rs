@@ -5,7 +5,8 @@ use nowait::stats::Stats;
 
 use crate::guard::Extensible;
 
-/// The work of an engine since it was made. `size` is set by the program to sizeof(struct nw_stats).
+/// The work of an engine since it was made. `size` is set by the program to sizeof(struct
+/// nw_stats).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct nw_stats {

@@ -79,8 +79,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     summary.print("restore", args.limits.json, &messages)
 }
 
-/// The largest snapshot in bytes that is read from a pipe. It is copied to a temporary file, because it
-/// is read twice.
+/// The largest snapshot in bytes that is read from a pipe. It is copied to a temporary file,
+/// because it is read twice.
 const MAX_PIPED: u64 = 256 << 20;
 
 /// Opens the snapshot as a file that can be read twice.

@@ -178,8 +178,8 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Renames the snapshot to its path. A file that was created there meanwhile is replaced under the
-    /// same conditions.
+    /// Renames the snapshot to its path. A file that was created there meanwhile is replaced under
+    /// the same conditions.
     fn put(&self, file: NamedTempFile) -> Result<(), Problem> {
         let put = if self.force {
             self.check()?;
@@ -288,7 +288,8 @@ impl<W: Write> Saver<'_, W> {
     /// Writes the entries of one file.
     ///
     /// # Errors
-    /// If the snapshot cannot be written. A failure of the file itself is reported on standard error.
+    /// If the snapshot cannot be written. A failure of the file itself is reported on standard
+    /// error.
     fn take(&mut self, found: &FileRef, ranges: Result<SavedRanges, OpenError>) -> io::Result<()> {
         let (stat, map) = match ranges {
             Ok(Ok(ranges)) => ranges,

@@ -1,7 +1,7 @@
 //! The snapshot format, its writer, and its reader. The reader does not trust its input.
 //!
-//! A snapshot is read line by line and is never held in memory as a whole. A file that is not a complete
-//! snapshot is refused before any entry is used. An invalid entry is skipped.
+//! A snapshot is read line by line and is never held in memory as a whole. A file that is not a
+//! complete snapshot is refused before any entry is used. An invalid entry is skipped.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -36,7 +36,8 @@ const VERSION: u64 = 1;
 
 /// The maximum number of ranges on one line. A file with more ranges has several lines.
 pub const MAX_RANGES: usize = 65_536;
-/// The maximum length of a line in bytes. Written lines are shorter: a range takes at most 42 bytes.
+/// The maximum length of a line in bytes. Written lines are shorter: a range takes at most 42
+/// bytes.
 const MAX_LINE: u64 = 4 << 20;
 /// The longest path in bytes that the kernel accepts, without its NUL.
 const PATH_MAX: usize = 4095;
@@ -134,8 +135,8 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// Calls `each` with every entry, in order: a request, or an error for an invalid line. An error from
-    /// `each` ends the iteration, and the result is then `Ok`.
+    /// Calls `each` with every entry, in order: a request, or an error for an invalid line. An
+    /// error from `each` ends the iteration, and the result is then `Ok`.
     pub fn each<E>(
         &mut self,
         mut each: impl FnMut(Result<Request, InvalidEntry>) -> Result<(), E>,
@@ -195,8 +196,8 @@ pub struct InvalidEntry {
     pub why: String,
 }
 
-/// Reads one line, including its newline, of less than [`MAX_LINE`] bytes. `line` is empty at the end
-/// of the file.
+/// Reads one line, including its newline, of less than [`MAX_LINE`] bytes. `line` is empty at the
+/// end of the file.
 fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
     line.clear();
     input.take(MAX_LINE).read_until(b'\n', line)?;

@@ -12,7 +12,8 @@ use futures_util::stream::{FuturesUnordered, TryStreamExt};
 use nowait::engine::Engine;
 
 use super::pool::Pool;
-use super::turn::{BLOCK, Figures, Turn, Way};
+use super::turn::{Figures, Turn};
+use super::way::{BLOCK, Way};
 use crate::problem::Problem;
 
 /// A way to read a block.

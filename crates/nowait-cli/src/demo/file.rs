@@ -13,7 +13,7 @@ use nowait::residency::{page_size, residency};
 use rustix::fs::{Advice, StatVfs};
 use rustix::process::{Resource, getrlimit};
 
-use super::turn::{BLOCK, Way};
+use super::way::{BLOCK, Way};
 use crate::problem::Problem;
 use crate::proc::available_memory;
 use crate::progress::Progress;
@@ -140,8 +140,8 @@ impl DemoFile {
             Way::Cached => self.warm(stop),
             Way::Cold => {
                 self.evict();
-                // A hypervisor takes back memory that is free for a while. Each turn finds memory that was
-                // just used.
+                // A hypervisor takes back memory that is free for a while. Each turn finds memory
+                // that was just used.
                 let memory = available_memory().unwrap_or(0) / 4;
                 let bytes = usize::try_from(TOUCHED.min(memory)).unwrap_or(0);
                 drop(std::hint::black_box(vec![1_u8; bytes]));

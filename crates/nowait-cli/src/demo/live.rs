@@ -4,10 +4,10 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::contender::Contender;
 use super::report::{Thousands, label};
-use super::turn::Way;
+use super::way::Way;
 
-/// Lines on standard error, if it is a terminal. They are drawn between the turns, and dropping them
-/// clears them.
+/// Lines on standard error, if it is a terminal. They are drawn between the turns, and dropping
+/// them clears them.
 pub struct Live {
     lines: MultiProgress,
     bars: [ProgressBar; Contender::ALL.len()],

@@ -1,4 +1,5 @@
-//! A pool of threads that read, as executors have one for blocking calls (tokio's `spawn_blocking`).
+//! A pool of threads that read, as executors have one for blocking calls (tokio's
+//! `spawn_blocking`).
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -8,7 +8,8 @@ use serde::ser::SerializeMap;
 
 use super::contender::Contender;
 use super::file::DemoFile;
-use super::turn::{BLOCK, Figures, Way};
+use super::turn::Figures;
+use super::way::{BLOCK, Way};
 use crate::problem::Problem;
 use crate::size::Size;
 use crate::terminal::Terminal;
@@ -105,7 +106,8 @@ impl Ratio {
     fn of(values: impl Iterator<Item = f64>) -> Ratio {
         let values = sorted(values);
         let number = values.len() as f64;
-        // The probability that the median is below the value at this index, or above its counterpart.
+        // The probability that the median is below the value at this index, or above its
+        // counterpart.
         let mut index = 0_usize;
         let mut term = 2.0 * 0.5_f64.powf(number);
         let mut outside = term;

@@ -3,43 +3,12 @@
 use std::time::{Duration, Instant};
 
 use super::file::DemoFile;
+use super::way::{BLOCK, Way};
 use crate::problem::Problem;
 use crate::stop::Stop;
 
-/// The bytes of one read.
-pub const BLOCK: u64 = 4096;
 /// The time of one turn.
 const TIME: Duration = Duration::from_millis(150);
-/// The number of cold reads in flight, for contenders that can have several.
-const IN_FLIGHT: usize = 32;
-
-/// The state of the page cache, and how reads follow each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// All blocks are cached. They are read one at a time.
-    Cached,
-    /// No block is cached. Each is read at most once.
-    Cold,
-}
-
-impl Way {
-    /// The number of reads at a time, for contenders that can have several.
-    pub fn in_flight(self) -> usize {
-        match self {
-            Way::Cached => 1,
-            Way::Cold => IN_FLIGHT,
-        }
-    }
-
-    /// One read in this many is timed. The clock would take a part of the time of a cached read.
-    fn timed(self) -> u64 {
-        match self {
-            Way::Cached => 16,
-            Way::Cold => 1,
-        }
-    }
-}
-
 /// The places that a contender reads in its turn, and the times of its reads.
 pub struct Turn<'a> {
     pub file: &'a DemoFile,
@@ -85,8 +54,8 @@ impl Turn<'_> {
         Some((self.places.next() * BLOCK, now))
     }
 
-    /// Takes the result of a read, and the time for which it has blocked the calling thread. `None` if
-    /// that is the time of the whole read.
+    /// Takes the result of a read, and the time for which it has blocked the calling thread. `None`
+    /// if that is the time of the whole read.
     pub fn done(
         &mut self,
         read: usize,

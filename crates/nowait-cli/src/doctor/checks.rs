@@ -1,7 +1,8 @@
 //! Tries the flags and queries of the filesystem on the test file.
 //!
-//! The order matters: residency is queried for pages that were just written, then the file is evicted, and
-//! then cold reads are checked for a false end of file. Checks that change the file come last.
+//! The order matters: residency is queried for pages that were just written, then the file is
+//! evicted, and then cold reads are checked for a false end of file. Checks that change the file
+//! come last.
 
 use std::fs::File;
 
@@ -231,8 +232,8 @@ fn counted(source: Source, file: &File, len: u64) -> Result<u64, Errno> {
     answer.known().map(|sum| sum.cached).ok_or(Errno::NOSYS)
 }
 
-/// Checks that a NOWAIT read that is a miss does not return 0 before the end of the file. Linux 5.9 and
-/// 5.10 do.
+/// Checks that a NOWAIT read that is a miss does not return 0 before the end of the file. Linux 5.9
+/// and 5.10 do.
 fn false_ends(file: &File, size: u64) -> FalseEnds {
     evict(file);
     let stride = (size / page() / COLD_READS).max(1);

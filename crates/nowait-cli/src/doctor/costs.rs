@@ -1,8 +1,8 @@
 //! Measures the cost of each call: the calls of the fincore() thread of 2015, and today's calls.
 //!
-//! A sample is the mean of several successive calls, so that reading the clock has little weight. Misses
-//! and handoffs take longer and vary more; they are timed one by one. A hit reads one cached page. A miss
-//! reads an evicted page, each page once and without readahead.
+//! A sample is the mean of several successive calls, so that reading the clock has little weight.
+//! Misses and handoffs take longer and vary more; they are timed one by one. A hit reads one cached
+//! page. A miss reads an evicted page, each page once and without readahead.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -264,7 +264,8 @@ fn ring(table: &mut CostTable, handle: &Result<Handle, &'static str>) {
 
 /// The operation to measure: a no-op or a cached read. Buffers are reused.
 ///
-/// The read is a `Readv`, because a `Read` may be completed in the calling thread before the handoff.
+/// The read is a `Readv`, because a `Read` may be completed in the calling thread before the
+/// handoff.
 struct Load<'a> {
     handle: Option<&'a Handle>,
     spare: RefCell<Vec<Vec<nowait::buffer::Buffer>>>,
@@ -306,8 +307,8 @@ impl<'a> Load<'a> {
     }
 }
 
-/// Measures the residency query of strict reads with this source. A positive answer of cachestat takes one
-/// system call; other answers query the file's size, too.
+/// Measures the residency query of strict reads with this source. A positive answer of cachestat
+/// takes one system call; other answers query the file's size, too.
 fn asking(source: Source, file: &File, want: bool) -> Samples {
     asking_and(source, file, want, |_| true)
 }
@@ -326,15 +327,16 @@ fn asking_and(
     })
 }
 
-/// Measures NOWAIT reads of pages that are not cached. Each read is of another page and begins with an idle
-/// device, because the readahead of the previous try has completed.
+/// Measures NOWAIT reads of pages that are not cached. Each read is of another page and begins with
+/// an idle device, because the readahead of the previous try has completed.
 fn nowait_misses(file: &File) -> Samples {
     let page = rustix::param::page_size() as u64;
     let pages = file.metadata().map_or(0, |meta| meta.len()) / page;
     let begun = Instant::now();
     let mut samples = Vec::new();
     let mut buf = [0; LEN];
-    // The number of pages is a power of two. An odd stride visits each page once and no successive pages.
+    // The number of pages is a power of two. An odd stride visits each page once and no successive
+    // pages.
     for i in 0..pages {
         let offset = (i * 77 % pages) * page;
         let start = Instant::now();
@@ -352,8 +354,8 @@ fn nowait_misses(file: &File) -> Samples {
     enough(samples)
 }
 
-/// Samples of a call that takes at most some microseconds. A sample is the mean of [`QUICK`] calls. The
-/// call is given a buffer.
+/// Samples of a call that takes at most some microseconds. A sample is the mean of [`QUICK`] calls.
+/// The call is given a buffer.
 fn quick(call: impl Fn(&mut [u8; LEN]) -> bool) -> Samples {
     let mut buf = [0; LEN];
     let samples = single(|| (0..QUICK).all(|_| call(&mut buf)))?;

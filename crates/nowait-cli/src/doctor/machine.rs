@@ -145,7 +145,8 @@ fn engine_facts() -> Vec<Fact> {
     ]
 }
 
-/// The features of an engine with these options and a set of registered files, or the error of building it.
+/// The features of an engine with these options and a set of registered files, or the error of
+/// building it.
 fn features(options: &Options) -> Result<Features, String> {
     let mut engine = options.build_local().map_err(|e| e.to_string())?;
     let _ = engine.file_set(1);

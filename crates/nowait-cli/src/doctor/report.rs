@@ -8,7 +8,8 @@ use super::test_file::{Selected, TestFile};
 
 /// The version of the JSON format.
 const JSON_FORMAT: u32 = 1;
-/// The break-even hit rate of fincore() + pread() and preadv2(), from the kernel mailing list in 2015.
+/// The break-even hit rate of fincore() + pread() and preadv2(), from the kernel mailing list in
+/// 2015.
 pub const SEED_BREAK_EVEN: f64 = 0.3;
 
 /// All results.

@@ -1,5 +1,5 @@
-//! The file for the checks: a temporary file in the user's directory. If it cannot be created, the user's
-//! file is used, and it is only read.
+//! The file for the checks: a temporary file in the user's directory. If it cannot be created, the
+//! user's file is used, and it is only read.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use nowait::filesystem::Filesystem;
 use rustix::fs::{Advice, AtFlags, CWD, Mode, OFlags, StatxFlags};
 
-/// The number of pages of a temporary file: enough for some hundred cold reads, and few enough to be
-/// written quickly.
+/// The number of pages of a temporary file: enough for some hundred cold reads, and few enough to
+/// be written quickly.
 const PAGES: u64 = 512;
 
 /// The path given by the user, and the file for the checks.
@@ -132,8 +132,8 @@ fn temporary(dir: &Path) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Returns true if two paths are on the same mount. A container may mount a single file. On kernels that do
-/// not report the mount ID, the device numbers are compared.
+/// Returns true if two paths are on the same mount. A container may mount a single file. On kernels
+/// that do not report the mount ID, the device numbers are compared.
 fn same_mount(one: &Path, other: &Path) -> bool {
     let ask = |path| rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID);
     match (ask(one), ask(other)) {

@@ -1,4 +1,5 @@
-//! The report as text: as wide as the terminal and at most 80 columns, in sections, with colours if requested.
+//! The report as text: as wide as the terminal and at most 80 columns, in sections, with colours if
+//! requested.
 
 use std::fmt::{self, Display, Write};
 

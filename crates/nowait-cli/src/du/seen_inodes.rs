@@ -1,5 +1,5 @@
-//! The files and directories that were counted. A file with several names counts once, and so does a file
-//! below two of the given paths.
+//! The files and directories that were counted. A file with several names counts once, and so does
+//! a file below two of the given paths.
 
 use std::collections::HashSet;
 use std::fs;
@@ -8,8 +8,9 @@ use std::path::Path;
 
 use nowait::Metadata;
 
-/// The counted files and directories that can be found again. Files with one name are not stored: they
-/// can be found again only through their directories, which are stored if several paths were given.
+/// The counted files and directories that can be found again. Files with one name are not stored:
+/// they can be found again only through their directories, which are stored if several paths were
+/// given.
 pub struct SeenInodes {
     several: bool,
     any_given: bool,

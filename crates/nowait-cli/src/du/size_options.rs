@@ -4,9 +4,9 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 
 use super::unit::Unit;
 
-/// The size options of a command line. As in du(1), the last of `-b`, `-h`, `-k` and `-m` sets the unit, and
-/// `-b` counts apparent sizes also if another option sets the unit. An override of clap would remove `-b`
-/// altogether.
+/// The size options of a command line. As in du(1), the last of `-b`, `-h`, `-k` and `-m` sets the
+/// unit, and `-b` counts apparent sizes also if another option sets the unit. An override of clap
+/// would remove `-b` altogether.
 #[derive(Clone, Copy, Debug)]
 pub struct SizeOptions {
     /// The unit, if an option sets it.

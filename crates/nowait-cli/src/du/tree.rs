@@ -4,10 +4,10 @@
 //!  entries of a directory ─► its record: a sum, and its subdirectories without a record
 //!  its place has no owner left ─► complete: printed, and added to its parent
 //! ```
-//! A walk returns batches of several directories in turns and does not report when a directory is complete.
-//! The walk holds a directory's [`Place`] as long as entries of the directory or below it are to come. When
-//! the place has no owner left, all entries were returned. Memory therefore holds little more than the walk
-//! itself does.
+//! A walk returns batches of several directories in turns and does not report when a directory is
+//! complete. The walk holds a directory's [`Place`] as long as entries of the directory or below it
+//! are to come. When the place has no owner left, all entries were returned. Memory therefore holds
+//! little more than the walk itself does.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -21,8 +21,8 @@ use nowait::walk::Place;
 
 use super::usage::Usage;
 
-/// The number of records below which complete directories are not searched for. In a tree with fewer
-/// directories, all are printed at the end, sorted.
+/// The number of records below which complete directories are not searched for. In a tree with
+/// fewer directories, all are printed at the end, sorted.
 const FEW: usize = 4096;
 
 /// The directories that are not complete.
@@ -134,8 +134,8 @@ impl Tree {
         self.records.insert(key, record);
     }
 
-    /// Removes and returns complete directories if there are many records. A directory comes after its
-    /// subdirectories.
+    /// Removes and returns complete directories if there are many records. A directory comes after
+    /// its subdirectories.
     pub fn over(&mut self) -> Vec<Over> {
         if self.records.len() < self.many {
             return Vec::new();
@@ -162,9 +162,9 @@ impl Tree {
         let records = self.records.iter();
         let mut keys: Vec<(usize, Key)> = records.map(|(key, r)| (r.depth, *key)).collect();
         keys.sort_unstable();
-        // Workers complete directories meanwhile. A directory is complete after everything below it, so
-        // parents are checked before their subdirectories: all directories below one that is taken are
-        // taken too. The fence orders the checks.
+        // Workers complete directories meanwhile. A directory is complete after everything below
+        // it, so parents are checked before their subdirectories: all directories below one that is
+        // taken are taken too. The fence orders the checks.
         let mut taken: HashMap<Key, Record> = HashMap::new();
         for (_, key) in &keys {
             if self.records.get(key).is_some_and(&is_over) {

@@ -8,7 +8,8 @@ use crate::file_time::Time;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub bytes: u64,
-    /// The latest time of the files. `None` if times were not requested, or the filesystem has none.
+    /// The latest time of the files. `None` if times were not requested, or the filesystem has
+    /// none.
     pub time: Option<Time>,
 }
 

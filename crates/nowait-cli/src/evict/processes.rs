@@ -1,4 +1,5 @@
-//! The processes that map a file. `/proc/PID/maps` of every process is read once, on the first query.
+//! The processes that map a file. `/proc/PID/maps` of every process is read once, on the first
+//! query.
 
 use std::collections::HashMap;
 use std::fs;
@@ -46,7 +47,8 @@ impl MappingProcesses {
             return Vec::new();
         };
         let device = (major(file.st_dev), minor(file.st_dev));
-        // On btrfs and overlayfs the device in maps differs from stat(2); the path is compared there.
+        // On btrfs and overlayfs the device in maps differs from stat(2); the path is compared
+        // there.
         let canonical = proc::in_maps(&fs::canonicalize(path).unwrap_or_default());
         let same = |mapped: &&Mapped| mapped.device == device || mapped.path == canonical;
         mapped
@@ -82,7 +84,8 @@ impl Mappings {
     }
 
     fn process(&mut self, pid: u32, directory: &Path) -> std::io::Result<()> {
-        // Reading smaps costs much more than maps. It is read only for processes with locked memory.
+        // Reading smaps costs much more than maps. It is read only for processes with locked
+        // memory.
         let status = fs::read(directory.join("status"))?;
         let locks = proc::number_of(&status, "VmLck:").is_some_and(|kib| kib > 0);
         let name = proc::value_of(&status, "Name:").unwrap_or(b"?");

@@ -275,7 +275,8 @@ impl FromStr for List {
     }
 }
 
-/// The share in percent. 100% means all pages and 0% means none; other shares are not rounded to them.
+/// The share in percent. 100% means all pages and 0% means none; other shares are not rounded to
+/// them.
 fn share(cached: u64, pages: u64) -> String {
     match (cached, pages) {
         (_, 0) => "-".into(),

@@ -4,7 +4,8 @@ use nowait::residency::PageMap;
 
 use crate::terminal::Terminal;
 
-/// The characters for a cached share of: none, less than a third, less than two thirds, less than all, all.
+/// The characters for a cached share of: none, less than a third, less than two thirds, less than
+/// all, all.
 const BLOCKS: [char; 5] = ['·', '░', '▒', '▓', '█'];
 const ASCII: [char; 5] = ['.', '-', '=', '+', '#'];
 
@@ -34,11 +35,11 @@ pub fn draw(map: &PageMap, terminal: Terminal) -> String {
     strip
 }
 
-/// The levels of the file's parts: the file is divided into `cells` equal parts, and the level of a part
-/// is an index of [`BLOCKS`], 0 if no byte of it is cached and 4 if all are.
+/// The levels of the file's parts: the file is divided into `cells` equal parts, and the level of a
+/// part is an index of [`BLOCKS`], 0 if no byte of it is cached and 4 if all are.
 fn levels(map: &PageMap, cells: usize) -> Vec<usize> {
-    // A unit is chosen so that a byte has as many units as there are cells, and a cell has as many units
-    // as the file has bytes. All boundaries are then whole numbers.
+    // A unit is chosen so that a byte has as many units as there are cells, and a cell has as many
+    // units as the file has bytes. All boundaries are then whole numbers.
     let per_byte = cells as u128;
     let per_cell = u128::from(map.range().end);
     let mut covered = vec![0; cells];

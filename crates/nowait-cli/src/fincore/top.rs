@@ -20,8 +20,8 @@ impl Top {
         }
     }
 
-    /// Keeps a row if it is among the first. Rows with another name of a counted file, and rows without
-    /// cached memory, are never kept.
+    /// Keeps a row if it is among the first. Rows with another name of a counted file, and rows
+    /// without cached memory, are never kept.
     pub fn consider(&mut self, row: Row) {
         let row = Ranked(row);
         if !row.0.counted || row.0.examined.cached_bytes() == 0 {
@@ -43,8 +43,8 @@ impl Top {
     }
 }
 
-/// A row, ordered by its cached memory. Among equal rows the path that sorts first is the greater one, so
-/// that the result does not depend on the order of the files.
+/// A row, ordered by its cached memory. Among equal rows the path that sorts first is the greater
+/// one, so that the result does not depend on the order of the files.
 struct Ranked(Row);
 
 impl Ord for Ranked {

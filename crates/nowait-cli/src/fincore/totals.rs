@@ -5,8 +5,8 @@ use nowait::residency::Answer;
 use super::row::{Row, bytes};
 use crate::unknown::Unknowns;
 
-/// The totals. Sizes are in bytes; cached, dirty and writeback are in pages. A sum that does not fit into 64 bits
-/// stays at `u64::MAX`.
+/// The totals. Sizes are in bytes; cached, dirty and writeback are in pages. A sum that does not
+/// fit into 64 bits stays at `u64::MAX`.
 #[derive(Default)]
 pub struct Totals {
     pub files: u64,

@@ -1,11 +1,12 @@
-//! The path of a regular file, or of a block device that was given, and the code that opens it. Files of other
-//! types are never opened: opening a FIFO wakes its writer, and opening a device may have an effect.
+//! The path of a regular file, or of a block device that was given, and the code that opens it.
+//! Files of other types are never opened: opening a FIFO wakes its writer, and opening a device may
+//! have an effect.
 //!
 //! ```text
 //!  open with O_PATH ─► fstat: still of this type? ─► the same file for reading, by /proc/thread-self/fd
 //! ```
-//! A file of a tree is opened relative to the tree's root, and no symbolic link is followed: a directory
-//! may be replaced by a link after it was listed.
+//! A file of a tree is opened relative to the tree's root, and no symbolic link is followed: a
+//! directory may be replaced by a link after it was listed.
 
 use std::fmt;
 use std::fs::File;
@@ -42,7 +43,8 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Returns true if the process or the system lacks something that is free again when other files are closed.
+    /// Returns true if the process or the system lacks something that is free again when other
+    /// files are closed.
     pub fn is_shortage(self) -> bool {
         let short = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN];
         matches!(self, OpenError::Os(errno) if short.contains(&errno))
@@ -71,7 +73,8 @@ impl fmt::Display for OpenError {
     }
 }
 
-/// The flags for opening a file to read. O_NONBLOCK: the open does not wait for a lease to be released.
+/// The flags for opening a file to read. O_NONBLOCK: the open does not wait for a lease to be
+/// released.
 const READING: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
@@ -141,8 +144,8 @@ impl FileRef {
         Ok(file)
     }
 
-    /// The absolute path without symbolic links. A snapshot needs it, because it may be restored in another
-    /// working directory.
+    /// The absolute path without symbolic links. A snapshot needs it, because it may be restored in
+    /// another working directory.
     pub fn absolute(&self) -> io::Result<PathBuf> {
         match &self.tree {
             None => std::fs::canonicalize(&self.path),
@@ -160,8 +163,8 @@ fn has_proc() -> bool {
     rustix::fs::access("/proc/thread-self/fd", Access::EXISTS).is_ok()
 }
 
-/// Reports why a path was not processed. A file that was removed or replaced is a failure only if it was
-/// `named` on the command line.
+/// Reports why a path was not processed. A file that was removed or replaced is a failure only if
+/// it was `named` on the command line.
 pub fn failed(messages: &Messages, path: &Path, named: bool, why: OpenError) {
     match why {
         OpenError::Os(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) | OpenError::Changed(_)
@@ -179,8 +182,8 @@ pub struct TreeRoot {
     path: PathBuf,
     /// Device and inode number of the root.
     id: (u64, u64),
-    /// The open directory. It is closed when no caller uses it, because thousands of files of many trees may
-    /// wait to be opened.
+    /// The open directory. It is closed when no caller uses it, because thousands of files of many
+    /// trees may wait to be opened.
     open: Mutex<Weak<OwnedFd>>,
     absolute: OnceLock<PathBuf>,
 }

@@ -4,8 +4,8 @@
 //!  visit ─► batch ─► work queue ─► threads: examine ─► the batch's own channel ─► take
 //!             └─ in the order of creation, at most MAX_PENDING ───────────────────────┘
 //! ```
-//! The calling thread lists directories and takes the results. It processes the first files itself, because
-//! a few files take less time without threads. It starts threads after [`BATCH_TIME`]. The
+//! The calling thread lists directories and takes the results. It processes the first files itself,
+//! because a few files take less time without threads. It starts threads after [`BATCH_TIME`]. The
 //! size of batches is adapted so that a batch takes about [`BATCH_TIME`].
 
 use std::collections::VecDeque;
@@ -22,17 +22,19 @@ use rustix::fs::Stat;
 use crate::messages::Messages;
 use crate::stop::Stop;
 
-/// The time that the calling thread processes files alone, and the intended time for a batch. Handing a
-/// batch to a thread costs a hundredth of it.
+/// The time that the calling thread processes files alone, and the intended time for a batch.
+/// Handing a batch to a thread costs a hundredth of it.
 const BATCH_TIME: Duration = Duration::from_millis(1);
 
-/// The maximum number of files in a batch. It bounds memory and the delay of the batch's first result.
+/// The maximum number of files in a batch. It bounds memory and the delay of the batch's first
+/// result.
 const MAX_FILES: usize = 64;
 
 /// The maximum number of pending batches for each thread.
 const MAX_PENDING: usize = 4;
 
-/// The number of further attempts to open a file that alone lacks descriptors, and the time between two.
+/// The number of further attempts to open a file that alone lacks descriptors, and the time between
+/// two.
 const TRIES: usize = 20;
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -49,8 +51,9 @@ struct Results<T> {
 }
 
 impl Paths {
-    /// Opens every file and calls `examine`, on several threads. Calls `take` with each result, on the calling
-    /// thread and in the order of [`visit`](Paths::visit), until `take` returns an error or a stop is requested.
+    /// Opens every file and calls `examine`, on several threads. Calls `take` with each result, on
+    /// the calling thread and in the order of [`visit`](Paths::visit), until `take` returns an
+    /// error or a stop is requested.
     pub fn examine<T: Send, E>(
         &self,
         kinds: Kinds,
@@ -103,8 +106,8 @@ struct Opener {
 }
 
 impl Opener {
-    /// Opens a file and examines it. If it cannot be opened for lack of descriptors or memory, waits until the
-    /// other threads have closed their files, and tries again.
+    /// Opens a file and examines it. If it cannot be opened for lack of descriptors or memory,
+    /// waits until the other threads have closed their files, and tries again.
     fn examine<T>(
         &self,
         found: &FileRef,
@@ -149,7 +152,8 @@ where
     T: Send + 'scope,
     L: Fn(&FileRef) -> T + Sync,
 {
-    /// Starts the threads, fewer if the process may not have as many. Returns true if there are some.
+    /// Starts the threads, fewer if the process may not have as many. Returns true if there are
+    /// some.
     fn start(&mut self) -> bool {
         let most = thread::available_parallelism().map_or(2, NonZero::get);
         for _ in 0..most.max(2) {

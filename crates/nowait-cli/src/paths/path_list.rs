@@ -1,5 +1,5 @@
-//! The paths that a command line names: as arguments, or in a file, each terminated by a NUL byte, as
-//! `find -print0` writes them.
+//! The paths that a command line names: as arguments, or in a file, each terminated by a NUL byte,
+//! as `find -print0` writes them.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,8 +17,8 @@ pub struct PathList {
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// Read the paths from FILE, each terminated by a NUL byte, as `find -print0` writes them. `-` is
-    /// standard input
+    /// Read the paths from FILE, each terminated by a NUL byte, as `find -print0` writes them. `-`
+    /// is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "paths")]
     files0_from: Option<PathBuf>,
 }
@@ -32,7 +32,8 @@ impl PathList {
         self.files0_from.is_some() || self.paths.len() > 1
     }
 
-    /// Calls `each` for every path, in the given order, until it returns an error or a stop is requested.
+    /// Calls `each` for every path, in the given order, until it returns an error or a stop is
+    /// requested.
     pub fn each<E>(
         &self,
         messages: &Messages,

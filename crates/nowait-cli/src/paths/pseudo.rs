@@ -1,5 +1,5 @@
-//! Pseudo filesystems, such as those at /proc and /sys. Their files have no pages in the page cache, and some
-//! files have an effect when they are opened. A walk does not enter them.
+//! Pseudo filesystems, such as those at /proc and /sys. Their files have no pages in the page
+//! cache, and some files have an effect when they are opened. A walk does not enter them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;

@@ -1,10 +1,10 @@
-//! The budget: the number of bytes that may be read into the page cache. It is a share of the memory that
-//! is available to this process, so that new data does not evict data that was read before. The budget is
-//! computed again during the work.
+//! The budget: the number of bytes that may be read into the page cache. It is a share of the
+//! memory that is available to this process, so that new data does not evict data that was read
+//! before. The budget is computed again during the work.
 //!
-//! Available memory includes clean cached pages, so it includes the bytes that were read before. The rule
-//! is *bytes read ≤ share × available*, at every check. In a cgroup, the lowest limit of the group and its
-//! parents applies, minus the used memory that the kernel cannot drop.
+//! Available memory includes clean cached pages, so it includes the bytes that were read before.
+//! The rule is *bytes read ≤ share × available*, at every check. In a cgroup, the lowest limit of
+//! the group and its parents applies, minus the used memory that the kernel cannot drop.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -129,8 +129,8 @@ impl Memory {
         }
     }
 
-    /// The number of bytes that can be used without swapping and without reaching a limit; 0 if it is
-    /// unknown.
+    /// The number of bytes that can be used without swapping and without reaching a limit; 0 if it
+    /// is unknown.
     fn available(&self) -> u64 {
         self.groups
             .iter()
@@ -140,8 +140,8 @@ impl Memory {
 }
 
 impl Group {
-    /// The bytes up to the group's limit, including used memory that the kernel can drop; `None` without
-    /// a limit.
+    /// The bytes up to the group's limit, including used memory that the kernel can drop; `None`
+    /// without a limit.
     fn available(&self) -> Option<u64> {
         let read = |name: &str| proc::read(self.directory.join(name));
         let number = |name: &str| proc::number(read(name).trim_ascii());
@@ -170,8 +170,8 @@ impl Group {
     }
 }
 
-/// The cgroups with a memory controller that contain a process, and their visible parents. The arguments
-/// are the contents of /proc/self/cgroup and /proc/self/mountinfo.
+/// The cgroups with a memory controller that contain a process, and their visible parents. The
+/// arguments are the contents of /proc/self/cgroup and /proc/self/mountinfo.
 fn groups(cgroup: &[u8], mountinfo: &[u8]) -> Vec<Group> {
     let mut groups = Vec::new();
     for (version, path) in proc::lines(cgroup).filter_map(proc::memory_group) {

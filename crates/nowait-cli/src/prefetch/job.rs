@@ -3,9 +3,9 @@
 //! ```text
 //!  requested ranges ─► windows ─► without holes ─► missing ranges ─► pieces
 //! ```
-//! The residency of a window is queried when half of the previous window is processed. This bounds the
-//! memory for files of any size and fragmentation. A page is counted as missing before the kernel reads it
-//! ahead.
+//! The residency of a window is queried when half of the previous window is processed. This bounds
+//! the memory for files of any size and fragmentation. A page is counted as missing before the
+//! kernel reads it ahead.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -73,7 +73,8 @@ impl Piece {
     }
 
     /// Shortens the piece to at most `max` bytes, so that it ends at a page boundary, and returns
-    /// the rest. Returns `None` if the piece is short enough, contains cached bytes, or would become empty.
+    /// the rest. Returns `None` if the piece is short enough, contains cached bytes, or would
+    /// become empty.
     fn split(&mut self, max: u64) -> Option<Piece> {
         let at = self.range.start + max;
         let at = at - at % page_size();
@@ -125,8 +126,8 @@ impl Job {
         let _ = rustix::fs::fadvise(&self.handle, 0, None, Advice::Random);
     }
 
-    /// The next piece to read, at most `max` bytes unless parts of it are cached; `None` if no piece is
-    /// left.
+    /// The next piece to read, at most `max` bytes unless parts of it are cached; `None` if no
+    /// piece is left.
     ///
     /// # Errors
     /// If the residency query fails.
@@ -195,8 +196,8 @@ impl Job {
         })
     }
 
-    /// Returns true if at least half of the first piece was evicted again. Fewer evicted pages are no sign
-    /// of memory pressure, because the kernel may evict single pages at any time.
+    /// Returns true if at least half of the first piece was evicted again. Fewer evicted pages are
+    /// no sign of memory pressure, because the kernel may evict single pages at any time.
     pub fn was_evicted(&self) -> bool {
         let Some(first) = &self.first else {
             return false;
@@ -205,7 +206,8 @@ impl Job {
             .is_ok_and(|answer| answer.known().is_some_and(|r| r.cached <= r.pages / 2))
     }
 
-    /// Returns true if the next piece begins in the last half of the queried window, or there is no piece.
+    /// Returns true if the next piece begins in the last half of the queried window, or there is no
+    /// piece.
     fn needs_window(&self) -> bool {
         let next = self.pieces.front();
         next.is_none_or(|piece| self.queried_to - piece.range.start < WINDOW / 2)
@@ -263,8 +265,8 @@ impl Job {
     }
 
     /// Adds a missing range. It extends the last piece if that stays at most `largest` bytes long;
-    /// otherwise it becomes new pieces. The range between two missing ranges of one window is cached. The
-    /// first `others` pieces belong to other windows and are not extended.
+    /// otherwise it becomes new pieces. The range between two missing ranges of one window is
+    /// cached. The first `others` pieces belong to other windows and are not extended.
     fn add(&mut self, missing: Range<u64>, largest: u64, others: usize) {
         let len = missing.end - missing.start;
         self.sums.missing += len;
@@ -290,8 +292,8 @@ impl Job {
     }
 }
 
-/// The first data byte at or after `from`; `u64::MAX` if there is none; `from` if the filesystem does not
-/// support the query.
+/// The first data byte at or after `from`; `u64::MAX` if there is none; `from` if the filesystem
+/// does not support the query.
 fn data_from(handle: &Handle, from: u64) -> u64 {
     match rustix::fs::seek(handle, SeekFrom::Data(from)) {
         Ok(at) => at,

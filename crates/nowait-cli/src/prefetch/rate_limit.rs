@@ -1,4 +1,5 @@
-//! A rate limit in bytes per second. A piece may start when the time for the previous pieces has passed.
+//! A rate limit in bytes per second. A piece may start when the time for the previous pieces has
+//! passed.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +14,8 @@ pub struct RateLimit {
 /// The intended number of pieces per second. It keeps the reads even.
 const PIECES: u64 = 8;
 
-/// A piece may start this long before its time. Wake-ups are a little late, and if the rate exceeds the
-/// device's, several reads must be in flight.
+/// A piece may start this long before its time. Wake-ups are a little late, and if the rate exceeds
+/// the device's, several reads must be in flight.
 const AHEAD: Duration = Duration::from_millis(10);
 
 impl RateLimit {

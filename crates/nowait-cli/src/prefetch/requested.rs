@@ -1,5 +1,6 @@
-//! The set of ranges that were already requested. A snapshot may list a file twice, or under several names.
-//! A range that is listed twice is read once, and counted once in the summary and the budget.
+//! The set of ranges that were already requested. A snapshot may list a file twice, or under
+//! several names. A range that is listed twice is read once, and counted once in the summary and
+//! the budget.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,7 +19,8 @@ struct Ranges {
 }
 
 impl Requested {
-    /// Adds `ranges`, which must be in order. Returns the parts of them that were not in the set before.
+    /// Adds `ranges`, which must be in order. Returns the parts of them that were not in the set
+    /// before.
     pub fn insert(&mut self, file: &Stat, ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
         let known = self.0.entry((file.st_dev, file.st_ino)).or_default();
         known.several_names = file.st_nlink > 1;
@@ -27,8 +29,8 @@ impl Requested {
         fresh
     }
 
-    /// Removes files with one name. A snapshot lists them once, so they are not needed again. Memory does
-    /// not grow with the number of such files.
+    /// Removes files with one name. A snapshot lists them once, so they are not needed again.
+    /// Memory does not grow with the number of such files.
     pub fn forget_single_names(&mut self) {
         self.0.retain(|_, known| known.several_names);
     }

@@ -1,4 +1,5 @@
-//! Checks if the files that were read stay cached. A sample of the finished files is examined again.
+//! Checks if the files that were read stay cached. A sample of the finished files is examined
+//! again.
 
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -43,7 +44,8 @@ pub struct Recount {
 }
 
 impl Recount {
-    /// Returns true if more than a sixteenth of the pages was evicted. Fewer may be dropped by chance.
+    /// Returns true if more than a sixteenth of the pages was evicted. Fewer may be dropped by
+    /// chance.
     pub fn shows_eviction(&self) -> bool {
         self.now < self.then - self.then / 16
     }

@@ -124,8 +124,8 @@ impl Summary {
         self.not_read_reason.is_some()
     }
 
-    /// Prints the summary and returns the exit code: 130 if interrupted, 1 if there were failures or bytes
-    /// were not read, otherwise 0.
+    /// Prints the summary and returns the exit code: 130 if interrupted, 1 if there were failures
+    /// or bytes were not read, otherwise 0.
     pub fn print(
         &self,
         verb: &'static str,

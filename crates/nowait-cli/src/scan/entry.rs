@@ -36,8 +36,8 @@ pub struct Entry<'a> {
 pub type Xattr = (Vec<u8>, Option<Vec<u8>>);
 
 impl<'a> Entry<'a> {
-    /// An entry of the directory `place`. Returns `None` if the file was removed meanwhile. Errors are
-    /// reported.
+    /// An entry of the directory `place`. Returns `None` if the file was removed meanwhile. Errors
+    /// are reported.
     pub fn found(
         start: &'a Path,
         place: &'a Place,
@@ -145,7 +145,8 @@ fn file_type(path: &Path) -> nowait::Result<FileType> {
     Metadata::statx(CWD, path, flags, StatxMask::TYPE).map(|metadata| metadata.file_type())
 }
 
-/// The kernel's maximum for the list of names and for a value, in bytes (XATTR_LIST_MAX, XATTR_SIZE_MAX).
+/// The kernel's maximum for the list of names and for a value, in bytes (XATTR_LIST_MAX,
+/// XATTR_SIZE_MAX).
 const XATTR_MAX: usize = 64 << 10;
 
 /// The extended attributes of a file. A symbolic link is not followed, as for the metadata.

@@ -202,8 +202,8 @@ fn path(entry: &Entry<'_>) -> Vec<u8> {
     path
 }
 
-/// The path up to its last slash; `.` if it has none. `Path::parent` would also remove a component `.`, and
-/// slashes that follow each other.
+/// The path up to its last slash; `.` if it has none. `Path::parent` would also remove a component
+/// `.`, and slashes that follow each other.
 fn directory(mut path: Vec<u8>) -> Vec<u8> {
     match path.iter().rposition(|&byte| byte == b'/') {
         Some(slash) => path.truncate(slash),

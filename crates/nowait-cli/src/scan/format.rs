@@ -20,9 +20,9 @@ pub enum Part {
     },
 }
 
-/// The flags, the width and the precision of a directive, as in printf(3). As in find(1), the mode is a number
-/// of the conversion `%o` and the depth one of `%d`. All other values are texts (`%s`): their precision is the
-/// maximum number of bytes, and only the flag `-` has an effect.
+/// The flags, the width and the precision of a directive, as in printf(3). As in find(1), the mode
+/// is a number of the conversion `%o` and the depth one of `%d`. All other values are texts (`%s`):
+/// their precision is the maximum number of bytes, and only the flag `-` has an effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Conversion {
     /// `-`: blanks come after the value.

@@ -1,5 +1,5 @@
-//! `nowait warm --metadata` loads inodes, and optionally extended attributes, into the kernel's caches by
-//! querying them. It reads no file data.
+//! `nowait warm --metadata` loads inodes, and optionally extended attributes, into the kernel's
+//! caches by querying them. It reads no file data.
 
 use std::io::Write;
 use std::path::Path;
@@ -107,7 +107,8 @@ struct Warmer<'a> {
 }
 
 impl Warmer<'_> {
-    /// Counts a given file, whose inode is already loaded, and loads its extended attributes if requested.
+    /// Counts a given file, whose inode is already loaded, and loads its extended attributes if
+    /// requested.
     fn file(&mut self, path: &Path, messages: &Messages) {
         self.inodes += 1;
         if self.xattrs == Xattrs::None {

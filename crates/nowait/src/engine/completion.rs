@@ -23,8 +23,8 @@ impl Ticket {
 
 /// The result of one operation on an engine.
 ///
-/// `T` is the operation: [`Op`] for those that [`reap`](crate::Engine::reap) returns, its own type for those
-/// that [`run`](crate::Engine::run) returns.
+/// `T` is the operation: [`Op`] for those that [`reap`](crate::Engine::reap) returns, its own type
+/// for those that [`run`](crate::Engine::run) returns.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Completion<T = Op> {

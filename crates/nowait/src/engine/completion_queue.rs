@@ -57,8 +57,8 @@ impl CompletionQueue {
             }
         };
         let event = {
-            // The eventfd is looked up and written under the lock, and read under it in `take_from`. It
-            // is readable exactly while there are completions.
+            // The eventfd is looked up and written under the lock, and read under it in
+            // `take_from`. It is readable exactly while there are completions.
             let mut state = lock(&self.state);
             let event = self.event.get();
             if state.closed {
@@ -140,12 +140,12 @@ impl CompletionQueue {
         lock(&self.state).expected += n;
     }
 
-    /// Moves at most `most` completions to `out`, for as long as `waiting` requires, and returns how
-    /// many in all. `taken` is called with the number after each step, before this function waits for
-    /// more.
+    /// Moves at most `most` completions to `out`, for as long as `waiting` requires, and returns
+    /// how many in all. `taken` is called with the number after each step, before this function
+    /// waits for more.
     ///
-    /// The other completions stay in the queue, where another reaper finds them. No reaper sleeps while
-    /// there are completions, except one that a push has just woken.
+    /// The other completions stay in the queue, where another reaper finds them. No reaper sleeps
+    /// while there are completions, except one that a push has just woken.
     pub(crate) fn reap(
         &self,
         out: &mut Vec<Completion>,

@@ -362,8 +362,8 @@ impl LocalEngine {
         self.reap_at_most(usize::MAX, out, wait)
     }
 
-    /// Like [`reap`](LocalEngine::reap), for at most `most` completions. Each of the others keeps its
-    /// place. The wait is over once there are `most`.
+    /// Like [`reap`](LocalEngine::reap), for at most `most` completions. Each of the others keeps
+    /// its place. The wait is over once there are `most`.
     ///
     /// # Errors
     /// [`ErrorKind::Forked`] in a forked child.

@@ -152,8 +152,9 @@ impl Options {
     /// files complete with [`NeedsDirect`](ErrorKind::NeedsDirect). Reads and writes of a device
     /// without poll queues complete with [`NeedsPollQueues`](ErrorKind::NeedsPollQueues). An NVMe
     /// drive has poll queues with the kernel parameter `nvme.poll_queues=N`. Workers do operations
-    /// that transfer no data. A local engine polls the device in [`reap`](super::LocalEngine::reap). The
-    /// owner of a shared engine polls without sleeping while anything is in flight.
+    /// that transfer no data. A local engine polls the device in
+    /// [`reap`](super::LocalEngine::reap). The owner of a shared engine polls without sleeping
+    /// while anything is in flight.
     ///
     /// Follows io_uring_setup(2). Making the engine fails with [`NeedsRing`](ErrorKind::NeedsRing)
     /// if such a ring is not available.
@@ -222,12 +223,12 @@ impl Options {
 
     /// Gives each thread of a tokio runtime that polls a read of a file a ring of its own.
     ///
-    /// By default all futures share the ring of one thread of the engine, the owner. A read of uncached
-    /// data then wakes two threads, the owner and the thread of the future. With this option the polling
-    /// thread submits the read itself, and the runtime's I/O driver reports its completion. That is
-    /// faster if few reads are in flight. Only reads in eager mode of regular files without O_DIRECT
-    /// and without a deadline go this way, while fewer than 32 operations are in flight. All other
-    /// operations go to the owner.
+    /// By default all futures share the ring of one thread of the engine, the owner. A read of
+    /// uncached data then wakes two threads, the owner and the thread of the future. With this
+    /// option the polling thread submits the read itself, and the runtime's I/O driver reports its
+    /// completion. That is faster if few reads are in flight. Only reads in eager mode of regular
+    /// files without O_DIRECT and without a deadline go this way, while fewer than 32 operations
+    /// are in flight. All other operations go to the owner.
     ///
     /// - **A thread that blocks delays its reads.** The kernel finishes a read in the thread that
     ///   submitted it. If that thread waits in the kernel and cannot be interrupted, for example in
@@ -235,9 +236,9 @@ impl Options {
     /// - **A future must be awaited in the runtime that polled it first**, as with the sockets of
     ///   tokio. A thread of the runtime that waits for it otherwise, for example by
     ///   `pollster::block_on`, may wait for ever.
-    /// - The kernel may interrupt a system call of the submitting thread when a read completes. The call is
-    ///   restarted, except for those that signal(7) lists as interrupted by stop signals: epoll_wait(2) fails
-    ///   with EINTR.
+    /// - The kernel may interrupt a system call of the submitting thread when a read completes. The
+    ///   call is restarted, except for those that signal(7) lists as interrupted by stop signals:
+    ///   epoll_wait(2) fails with EINTR.
     /// - A runtime without an I/O driver (`enable_io`) has no such rings, and tokio prints the
     ///   message of its panic once. An engine has at most 64 such rings, each with two descriptors.
     ///

@@ -1,6 +1,6 @@
-//! An io_uring ring and the operations that it holds. One thread submits to the ring and reaps it. There is one
-//! exception: the completions of a ring that belongs to a polling thread (`thread_rings.rs`) are taken by others,
-//! under a lock.
+//! An io_uring ring and the operations that it holds. One thread submits to the ring and reaps it.
+//! There is one exception: the completions of a ring that belongs to a polling thread
+//! (`thread_rings.rs`) are taken by others, under a lock.
 //!
 //! A slot holds one request from `push` until the last completion for it is consumed. Slots never
 //! move, so pointers in submission queue entries stay valid. The user data of an entry is the
@@ -386,7 +386,8 @@ impl Ring {
     }
 
     /// Like `flush`, but the same call also waits for `want` completions, none of which count as
-    /// immediate. Operations that the page cache may serve and SQPOLL rings are flushed without a wait.
+    /// immediate. Operations that the page cache may serve and SQPOLL rings are flushed without a
+    /// wait.
     pub(crate) fn flush_and_wait(&mut self, want: usize, out: &mut (impl FnMut(Out) + ?Sized)) {
         // Completions are matched with the flush that submitted them, so those present are consumed
         // first. If a cancel request may have to be repeated, this call does not wait.
@@ -482,8 +483,8 @@ impl Ring {
                 slot.interrupted += 1;
                 return self.prepare_again(index, out);
             }
-            // The ring would have to wait and cannot, or the thread that submitted the operation has
-            // ended. A worker can do it.
+            // The ring would have to wait and cannot, or the thread that submitted the operation
+            // has ended. A worker can do it.
             Err(errno)
                 if errno == Errno::AGAIN && request.op.body.kind.may_block()
                     || self.modes.contains(Modes::OF_THREAD)
@@ -558,8 +559,8 @@ impl Ring {
         self.completion.overflow.len() + self.ring.completion().len()
     }
 
-    /// Returns true if `wait` would return immediately: there are completions, or the kernel delivers some
-    /// at the next call.
+    /// Returns true if `wait` would return immediately: there are completions, or the kernel
+    /// delivers some at the next call.
     pub(crate) fn has_news(&mut self) -> bool {
         self.ready() > 0 || self.ring.submission().taskrun()
     }

@@ -37,9 +37,9 @@ enum State {
 impl Engine {
     /// Runs one operation. The completion has the operation in its own type.
     ///
-    /// A read that the page cache serves is ready at the first poll. A future waits for a place if the
-    /// engine is full. Dropping the future does not cancel the operation, except for reads of pipes,
-    /// sockets and the like, which may block without end.
+    /// A read that the page cache serves is ready at the first poll. A future waits for a place if
+    /// the engine is full. Dropping the future does not cancel the operation, except for reads of
+    /// pipes, sockets and the like, which may block without end.
     ///
     /// ```
     /// use nowait::op::{Openat2, Read};

@@ -178,8 +178,8 @@ impl Semaphore {
 /// A waker that wakes the program's waker. No wake may be lost: the poll that registers it holds
 /// another reference, and may still run.
 ///
-/// Panics of the program's waker end here. The poll that drops a `Forward` may have taken a place, and
-/// must return to its caller.
+/// Panics of the program's waker end here. The poll that drops a `Forward` may have taken a place,
+/// and must return to its caller.
 struct Forward(
     Option<Waker>,
     #[allow(dead_code, reason = "dropped to end it")] Hold,

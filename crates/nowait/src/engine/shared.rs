@@ -508,8 +508,9 @@ impl Engine {
         self.reap_at_most(usize::MAX, out, wait)
     }
 
-    /// Like [`reap`](Engine::reap), for at most `most` completions. The others stay where they are: each
-    /// keeps its place, and another thread can reap it. The wait is over once there are `most`.
+    /// Like [`reap`](Engine::reap), for at most `most` completions. The others stay where they are:
+    /// each keeps its place, and another thread can reap it. The wait is over once there are
+    /// `most`.
     ///
     /// # Errors
     /// The same errors as [`reap`](Engine::reap).

@@ -16,12 +16,12 @@ use crate::sys::sync::{Mutex, lock};
 impl Engine {
     /// Makes a blocking call on a worker, and returns a future of its result.
     ///
-    /// The call is submitted immediately. If the engine is full, the future submits it as soon as there is
-    /// room. If the future is dropped, a call that was submitted is still made.
+    /// The call is submitted immediately. If the engine is full, the future submits it as soon as
+    /// there is room. If the future is dropped, a call that was submitted is still made.
     ///
     /// # Errors
-    /// The future returns [`Forked`](ErrorKind::Forked) in a forked child of the engine's process, and EIO
-    /// if the call panicked.
+    /// The future returns [`Forked`](ErrorKind::Forked) in a forked child of the engine's process,
+    /// and EIO if the call panicked.
     ///
     /// ```
     /// let engine = nowait::Engine::new()?;
@@ -36,8 +36,8 @@ impl Engine {
         self.spawn_blocking_on(None, call)
     }
 
-    /// As [`spawn_blocking`](Engine::spawn_blocking), with a call that counts against the share of the
-    /// workers that the file may use.
+    /// As [`spawn_blocking`](Engine::spawn_blocking), with a call that counts against the share of
+    /// the workers that the file may use.
     pub(crate) fn spawn_blocking_on<T: Send + 'static>(
         &self,
         file: Option<&Handle>,

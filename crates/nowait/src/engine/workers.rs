@@ -174,8 +174,8 @@ impl Pool {
         }
     }
 
-    /// Completes an operation with EAGAIN, because no thread can be started for it. Data that the calling thread
-    /// has transferred counts.
+    /// Completes an operation with EAGAIN, because no thread can be started for it. Data that the
+    /// calling thread has transferred counts.
     pub(crate) fn refuse(&self, request: Request) {
         let core = &self.0.core;
         let (request, outcome) = request.stop(ErrorKind::Cancelled);

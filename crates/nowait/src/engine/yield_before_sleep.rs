@@ -1,9 +1,9 @@
-//! The yields of a thread that is about to sleep. Another thread often has work for it within a few yields, and a
-//! wake-up costs more.
+//! The yields of a thread that is about to sleep. Another thread often has work for it within a few
+//! yields, and a wake-up costs more.
 //!
-//! On a busy machine a yield lasts for the time slices of other threads, which are milliseconds. A thread that
-//! sleeps gets a processor much sooner when it is woken. After such a yield the thread sleeps without yields for a
-//! while.
+//! On a busy machine a yield lasts for the time slices of other threads, which are milliseconds. A
+//! thread that sleeps gets a processor much sooner when it is woken. After such a yield the thread
+//! sleeps without yields for a while.
 
 use std::time::{Duration, Instant};
 

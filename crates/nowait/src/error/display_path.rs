@@ -4,9 +4,9 @@ use std::fmt::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Displays a path. It is printed unchanged, or quoted for a shell (`$'a\nb'`) if it contains line breaks,
-/// control characters, characters that change the text direction, or invalid UTF-8. File names can be
-/// chosen by other users.
+/// Displays a path. It is printed unchanged, or quoted for a shell (`$'a\nb'`) if it contains line
+/// breaks, control characters, characters that change the text direction, or invalid UTF-8. File
+/// names can be chosen by other users.
 ///
 /// ```
 /// assert_eq!(nowait::DisplayPath("plain name".as_ref()).to_string(), "plain name");

@@ -24,8 +24,8 @@ use crate::sys::Errno;
 use crate::sys::reopen::Descriptors;
 use crate::sys::retry;
 
-/// Options for opening a file: those of [`std::fs::OpenOptions`], with its rules and errors, and further
-/// ones.
+/// Options for opening a file: those of [`std::fs::OpenOptions`], with its rules and errors, and
+/// further ones.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -112,8 +112,8 @@ impl OpenOptions {
         create: bool
     );
     set!(
-        /// Creates the file, and fails if it exists; needs `write` or `append`. `create` and `truncate`
-        /// then have no effect.
+        /// Creates the file, and fails if it exists; needs `write` or `append`. `create` and
+        /// `truncate` then have no effect.
         create_new: bool
     );
     set!(
@@ -121,20 +121,22 @@ impl OpenOptions {
         custom_flags: i32
     );
     set!(
-        /// Sets the permission bits of a created file, before the umask is applied. 0o666 if not set.
+        /// Sets the permission bits of a created file, before the umask is applied. 0o666 if not
+        /// set.
         mode: u32
     );
     set!(
-        /// Bypasses the page cache (O_DIRECT). Offsets, lengths and memory must be aligned as returned by
-        /// [`Handle::alignment`]; otherwise the operation fails with
+        /// Bypasses the page cache (O_DIRECT). Offsets, lengths and memory must be aligned as
+        /// returned by [`Handle::alignment`]; otherwise the operation fails with
         /// [`Misaligned`](crate::ErrorKind::Misaligned). The page cache is never tried.
         direct: bool
     );
     set!(
-        /// With [`direct`](OpenOptions::direct): permits positional reads that are not aligned. Such a read
-        /// goes through an aligned buffer of the operation: whole blocks are read into it, and the
-        /// requested bytes are copied from it. Reads into several buffers by one operation
-        /// ([`Readv`](crate::op::Readv)) and writes, which would have to read first, must still be aligned.
+        /// With [`direct`](OpenOptions::direct): permits positional reads that are not aligned.
+        /// Such a read goes through an aligned buffer of the operation: whole blocks are read into
+        /// it, and the requested bytes are copied from it. Reads into several buffers by one
+        /// operation ([`Readv`](crate::op::Readv)) and writes, which would have to read first, must
+        /// still be aligned.
         ///
         /// ```
         /// let mut options = nowait::OpenOptions::new();
@@ -150,10 +152,11 @@ impl OpenOptions {
         unaligned: bool
     );
     set!(
-        /// Opens a regular file only. Without this option, opening a FIFO wakes the program at its other end or waits
-        /// for one, and opening a device may have an effect. With it, a file of another type is not opened: the error is
-        /// [`NotRegular`](crate::ErrorKind::NotRegular), or EISDIR for a directory. The file is checked and opened by one
-        /// lookup of the path, if /proc is mounted. It cannot be combined with options that create the file (EINVAL).
+        /// Opens a regular file only. Without this option, opening a FIFO wakes the program at its
+        /// other end or waits for one, and opening a device may have an effect. With it, a file of
+        /// another type is not opened: the error is [`NotRegular`](crate::ErrorKind::NotRegular),
+        /// or EISDIR for a directory. The file is checked and opened by one lookup of the path, if
+        /// /proc is mounted. It cannot be combined with options that create the file (EINVAL).
         ///
         /// ```
         /// let refused = nowait::OpenOptions::new().read(true).regular(true).blocking_open("/dev/null");
@@ -174,9 +177,9 @@ impl OpenOptions {
         self
     }
 
-    /// Opens the file on the engine: openat2(2). If a regular file is opened for reading only and its path
-    /// is cached, no engine is needed, and the future is ready at the first poll. This needs ext4, xfs or
-    /// f2fs, and Linux 5.12 or newer.
+    /// Opens the file on the engine: openat2(2). If a regular file is opened for reading only and
+    /// its path is cached, no engine is needed, and the future is ready at the first poll. This
+    /// needs ext4, xfs or f2fs, and Linux 5.12 or newer.
     pub fn open(&self, path: impl AsRef<Path>) -> Open {
         Open {
             options: self.clone(),

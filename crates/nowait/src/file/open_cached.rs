@@ -12,16 +12,18 @@ use crate::metadata::Metadata;
 use crate::sys::Errno;
 use crate::sys::reopen::Descriptors;
 
-/// Opens a file for reading in the calling thread, if that does not block, and asks for its basic metadata.
-/// Returns `None` if it might block or has failed: then the engine opens the file and returns the error. The
-/// one error that is returned is ENOENT, if the kernel's cache of names says so.
+/// Opens a file for reading in the calling thread, if that does not block, and asks for its basic
+/// metadata. Returns `None` if it might block or has failed: then the engine opens the file and
+/// returns the error. The one error that is returned is ENOENT, if the kernel's cache of names says
+/// so.
 ///
-/// The kernel resolves the path from its caches or fails (`RESOLVE_CACHED`, openat2(2), Linux 5.12). That
-/// is not sufficient: opening a FIFO waits for its other end, and opening a device or a file on a network
-/// filesystem may wait as well. Therefore the path is first opened with O_PATH, and then the same file with
-/// [`open_held`]. Everything except regular files on filesystems that are known not to wait is left to the
-/// engine. So are encrypted files and files with verity, whose keys and hashes must be read. O_NONBLOCK
-/// avoids waiting for a lease (fcntl(2)). A wait for a permission event (fanotify(7)) cannot be avoided.
+/// The kernel resolves the path from its caches or fails (`RESOLVE_CACHED`, openat2(2), Linux
+/// 5.12). That is not sufficient: opening a FIFO waits for its other end, and opening a device or a
+/// file on a network filesystem may wait as well. Therefore the path is first opened with O_PATH,
+/// and then the same file with [`open_held`]. Everything except regular files on filesystems that
+/// are known not to wait is left to the engine. So are encrypted files and files with verity, whose
+/// keys and hashes must be read. O_NONBLOCK avoids waiting for a lease (fcntl(2)). A wait for a
+/// permission event (fanotify(7)) cannot be avoided.
 pub(crate) fn open_cached(
     path: &Path,
     descriptors: &Descriptors,
@@ -33,9 +35,9 @@ pub(crate) fn open_cached(
     }
 }
 
-/// Opens a path with these flags, if the kernel resolves it from its caches. It fails with EAGAIN otherwise.
-/// ENOENT comes from a cached entry for a name that does not exist: a call that may block would return it,
-/// too.
+/// Opens a path with these flags, if the kernel resolves it from its caches. It fails with EAGAIN
+/// otherwise. ENOENT comes from a cached entry for a name that does not exist: a call that may
+/// block would return it, too.
 pub(crate) fn resolve_cached(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let none = rustix::fs::Mode::empty();
     let flags = flags | OFlags::CLOEXEC;

@@ -4,8 +4,9 @@
 //!  O_PATH: opens nothing ─► statx: a regular file? ─► the same file, by its descriptor
 //! ```
 //!
-//! Opening a FIFO wakes the program at its other end and may wait for one, and opening a device may have an effect. A
-//! check of the path before it is opened would not be sufficient, because the path may refer to another file afterwards.
+//! Opening a FIFO wakes the program at its other end and may wait for one, and opening a device may
+//! have an effect. A check of the path before it is opened would not be sufficient, because the
+//! path may refer to another file afterwards.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -35,7 +36,8 @@ pub(crate) fn open_regular(path: &Path, flags: OFlags) -> Result<OwnedFd> {
     open_held_regular(path, &held, flags - link, &descriptors).map_err(failed)
 }
 
-/// The O_PATH descriptor of the regular file at a path, and its metadata. `link` is O_NOFOLLOW or empty. Blocks.
+/// The O_PATH descriptor of the regular file at a path, and its metadata. `link` is O_NOFOLLOW or
+/// empty. Blocks.
 ///
 /// # Errors
 /// As [`open_regular`].
@@ -54,8 +56,8 @@ pub(crate) fn hold_regular(path: &Path, link: OFlags) -> Result<(OwnedFd, Metada
     Ok((held, metadata))
 }
 
-/// Opens the file that [`hold_regular`] holds with these flags. Waits until the holder of a lease gives it up, which takes
-/// a limited time (fcntl(2)).
+/// Opens the file that [`hold_regular`] holds with these flags. Waits until the holder of a lease
+/// gives it up, which takes a limited time (fcntl(2)).
 pub(crate) fn open_held_regular(
     path: &Path,
     held: &OwnedFd,

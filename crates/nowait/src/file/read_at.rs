@@ -1,4 +1,5 @@
-//! The future of a positional read. The first poll tries the page cache, and the engine reads the rest.
+//! The future of a positional read. The first poll tries the page cache, and the engine reads the
+//! rest.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,7 +17,8 @@ use crate::op::{Op, Read};
 use crate::read::Start;
 use crate::read::start::start_into;
 
-/// The future of [`File::read_at`](crate::File::read_at) and [`File::read_exact_at`](crate::File::read_exact_at).
+/// The future of [`File::read_at`](crate::File::read_at) and
+/// [`File::read_exact_at`](crate::File::read_exact_at).
 ///
 /// If it is polled after completion, it stays pending.
 #[derive(Debug)]

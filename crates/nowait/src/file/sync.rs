@@ -9,7 +9,8 @@ use crate::error::Result;
 use crate::handle::Handle;
 use crate::op::Op;
 
-/// The future of [`File::sync_all`](crate::File::sync_all), [`File::sync_data`](crate::File::sync_data) and [`File::sync_range`](crate::File::sync_range).
+/// The future of [`File::sync_all`](crate::File::sync_all),
+/// [`File::sync_data`](crate::File::sync_data) and [`File::sync_range`](crate::File::sync_range).
 #[derive(Debug)]
 #[must_use = "a future does nothing until it is polled"]
 pub struct SyncFile<'a> {

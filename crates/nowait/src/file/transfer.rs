@@ -68,8 +68,8 @@ impl<'a, B> Transfer<'a, B> {
         self.short.is_some()
     }
 
-    /// Polls the transfer. `begin` makes the calling thread's part. `own` returns the buffer of a completed
-    /// operation in its own type, which it always has.
+    /// Polls the transfer. `begin` makes the calling thread's part. `own` returns the buffer of a
+    /// completed operation in its own type, which it always has.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,

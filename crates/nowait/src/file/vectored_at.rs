@@ -13,11 +13,12 @@ use crate::op::{Kind, Op, Writev};
 use crate::policy::provenance::Provenance;
 
 impl File {
-    /// Fills the buffers in order, from `offset` on. The count is less than their total capacity only at
-    /// the end of the file.
+    /// Fills the buffers in order, from `offset` on. The count is less than their total capacity
+    /// only at the end of the file.
     ///
-    /// Each buffer is a separate read, and all reads start at the first poll, which completes those that
-    /// are cached. preadv(2) makes one call for all buffers; here the file may change between the reads.
+    /// Each buffer is a separate read, and all reads start at the first poll, which completes those
+    /// that are cached. preadv(2) makes one call for all buffers; here the file may change between
+    /// the reads.
     ///
     /// ```
     /// let file = nowait::File::blocking_open("Cargo.toml")?;
@@ -82,11 +83,12 @@ impl File {
         whole
     }
 
-    /// Writes the buffers in order, at `offset`: pwritev(2). The count may be less than their total length.
+    /// Writes the buffers in order, at `offset`: pwritev(2). The count may be less than their total
+    /// length.
     ///
-    /// One call of the kernel takes at most 1024 buffers (`IOV_MAX`). More are written by several calls, and a
-    /// reader or another writer may come between them. After a call that fails the count is that of the calls
-    /// before it.
+    /// One call of the kernel takes at most 1024 buffers (`IOV_MAX`). More are written by several
+    /// calls, and a reader or another writer may come between them. After a call that fails the
+    /// count is that of the calls before it.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

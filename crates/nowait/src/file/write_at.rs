@@ -1,5 +1,5 @@
-//! The future of a positional write. The first poll writes in the calling thread, if that is known not to
-//! block.
+//! The future of a positional write. The first poll writes in the calling thread, if that is known
+//! not to block.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,7 +18,8 @@ use crate::policy::provenance::Provenance;
 use crate::sys::rw::checked;
 use crate::write;
 
-/// The future of [`File::write_at`](crate::File::write_at) and [`File::write_all_at`](crate::File::write_all_at).
+/// The future of [`File::write_at`](crate::File::write_at) and
+/// [`File::write_all_at`](crate::File::write_all_at).
 #[derive(Debug)]
 #[must_use = "a future does nothing until it is polled"]
 pub struct WriteAt<'a, B>(Transfer<'a, B>);

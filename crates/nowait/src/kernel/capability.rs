@@ -1,9 +1,9 @@
-//! The capabilities of kernel, sandbox and filesystem. They are learnt by trying, never from a version
-//! number.
+//! The capabilities of kernel, sandbox and filesystem. They are learnt by trying, never from a
+//! version number.
 //!
 //! ENOSYS and EPERM apply to the process ([`Kernel`]). EOPNOTSUPP applies to a
-//! [`Filesystem`](crate::kernel::filesystem::Filesystem), and not even to all of its files: each handle learns
-//! separately, and only starts from what was learnt about its filesystem.
+//! [`Filesystem`](crate::kernel::filesystem::Filesystem), and not even to all of its files: each
+//! handle learns separately, and only starts from what was learnt about its filesystem.
 
 use std::fmt;
 
@@ -27,7 +27,8 @@ impl Capability {
         self == Capability::Yes
     }
 
-    /// Converts the error of a call on an invalid descriptor. Only EBADF shows that the call exists.
+    /// Converts the error of a call on an invalid descriptor. Only EBADF shows that the call
+    /// exists.
     fn from_probe(errno: Errno) -> Capability {
         if errno == Errno::BADF {
             Capability::Yes

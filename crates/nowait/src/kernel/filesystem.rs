@@ -20,8 +20,8 @@ pub struct Filesystem {
 /// Filesystems whose files are in memory.
 const IN_MEMORY: [u64; 3] = [magic::TMPFS, magic::RAMFS, magic::HUGETLBFS];
 
-/// Filesystems of the kernel's own files. fstat(2) reports their files as regular, and some of them block
-/// without limit.
+/// Filesystems of the kernel's own files. fstat(2) reports their files as regular, and some of them
+/// block without limit.
 const IN_KERNEL: [u64; 3] = [magic::PROC, magic::TRACEFS, magic::DEBUGFS];
 
 impl Filesystem {
@@ -35,7 +35,8 @@ impl Filesystem {
         }
     }
 
-    /// Returns true if its files are in memory, so that an ordinary read does not wait for a device.
+    /// Returns true if its files are in memory, so that an ordinary read does not wait for a
+    /// device.
     pub fn is_memory(&self) -> bool {
         IN_MEMORY.contains(&self.id.magic)
     }
@@ -60,8 +61,9 @@ impl Filesystem {
         self.id.magic
     }
 
-    /// True if the block device reports itself as rotating. Most disks of virtual machines do, whatever
-    /// they are. `None` if there is no block device or it cannot be found. It is read from /sys once.
+    /// True if the block device reports itself as rotating. Most disks of virtual machines do,
+    /// whatever they are. `None` if there is no block device or it cannot be found. It is read from
+    /// /sys once.
     pub fn rotating(&self) -> Option<bool> {
         *self
             .rotating
@@ -103,8 +105,8 @@ impl Filesystem {
     }
 }
 
-/// Reads from /sys whether the block device with number `st_dev` is rotating. btrfs has its own device
-/// numbers; its device is the one it was mounted from.
+/// Reads from /sys whether the block device with number `st_dev` is rotating. btrfs has its own
+/// device numbers; its device is the one it was mounted from.
 fn is_rotating(dev: u64) -> Option<bool> {
     let (mut major, mut minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
     if major == 0 {
@@ -125,8 +127,8 @@ fn is_rotating(dev: u64) -> Option<bool> {
     })
 }
 
-/// The source of the filesystem with this device number, from /proc/PID/mountinfo (proc_pid_mountinfo(5)).
-/// Its paths may contain any bytes.
+/// The source of the filesystem with this device number, from /proc/PID/mountinfo
+/// (proc_pid_mountinfo(5)). Its paths may contain any bytes.
 pub(crate) fn source_of<'a>(mounts: &'a [u8], number: &str) -> Option<&'a [u8]> {
     let mut lines = mounts.split(|byte| *byte == b'\n');
     lines.find_map(|line| {

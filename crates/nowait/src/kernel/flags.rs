@@ -4,8 +4,8 @@ bitflags::bitflags! {
     /// Flags of one read or write, each with the Linux version that introduced it (preadv2(2)).
     ///
     /// If the kernel or the filesystem refuses a flag, the call fails with
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) (EOPNOTSUPP), or with EINVAL if the combination is
-    /// invalid. No flag is ever dropped silently.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) (EOPNOTSUPP), or with EINVAL if the
+    /// combination is invalid. No flag is ever dropped silently.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct RwFlags: u32 {
         /// `RWF_HIPRI`: poll for the completion. It has an effect only with O_DIRECT (4.6).

@@ -16,8 +16,8 @@ impl Support {
         Support(AtomicU8::new(UNTRIED))
     }
 
-    /// The initial value for a file, from that of its filesystem. Only a refusal is adopted: a success
-    /// elsewhere proves nothing here.
+    /// The initial value for a file, from that of its filesystem. Only a refusal is adopted: a
+    /// success elsewhere proves nothing here.
     pub(crate) fn like(other: &Support) -> Support {
         let start = if other.is_refused() { REFUSED } else { UNTRIED };
         Support(AtomicU8::new(start))
@@ -45,7 +45,8 @@ impl Support {
         self.0.store(REFUSED, Ordering::Relaxed);
     }
 
-    /// Records a refusal by one file of a filesystem. It has no effect if another file's try has worked.
+    /// Records a refusal by one file of a filesystem. It has no effect if another file's try has
+    /// worked.
     pub(crate) fn refused_once(&self) {
         let _ = self
             .0

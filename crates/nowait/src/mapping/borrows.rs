@@ -1,7 +1,7 @@
 //! Counts of the borrowed frames. A frame is the place of a resident window in the budget.
 //!
-//! Borrowing must be cheap: a thread writes only to memory of its own, with plain stores. Each thread has a
-//! count for each frame, of what it has borrowed.
+//! Borrowing must be cheap: a thread writes only to memory of its own, with plain stores. Each
+//! thread has a count for each frame, of what it has borrowed.
 //!
 //! ```text
 //!  borrower                               evictor, or a lease that is broken
@@ -11,10 +11,11 @@
 //! ```
 //! Either the borrower sees the new state, or the evictor sees the borrower's count.
 //!
-//! A frame that another thread may return is counted in memory that all threads share: it is *held*.
+//! A frame that another thread may return is counted in memory that all threads share: it is
+//! *held*.
 //!
-//! In a forked child the counts are wiped, and wrap if a borrow of the parent is dropped there. The child does not read
-//! them: no window of its parent can be borrowed there.
+//! In a forked child the counts are wiped, and wrap if a borrow of the parent is dropped there. The
+//! child does not read them: no window of its parent can be borrowed there.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
@@ -43,7 +44,8 @@ pub(crate) struct Borrows {
 /// The counts of one thread. Other threads read them.
 #[derive(Debug)]
 struct Thread {
-    /// Each frame's count is at its number plus 1. The first place has the time of the thread's last use.
+    /// Each frame's count is at its number plus 1. The first place has the time of the thread's
+    /// last use.
     counts: Wiped<Count>,
     /// False after the thread's end. Another thread may then continue the counts.
     is_used: AtomicBool,
@@ -106,8 +108,8 @@ impl Drop for Own {
 }
 
 impl Borrows {
-    /// Counts for this number of frames, or for none if the kernel or a sandbox denies memory that is
-    /// wiped in a child.
+    /// Counts for this number of frames, or for none if the kernel or a sandbox denies memory that
+    /// is wiped in a child.
     pub(crate) fn new(frames: usize) -> Borrows {
         let held = Wiped::new(frames).unwrap_or(Wiped::none());
         let frames = held.len();
@@ -125,7 +127,8 @@ impl Borrows {
         self.frames
     }
 
-    /// The counts of the calling thread. `None` if there is no memory for them, or if the thread is ending.
+    /// The counts of the calling thread. `None` if there is no memory for them, or if the thread is
+    /// ending.
     #[inline(always)]
     fn counts(&self) -> Option<NonNull<Count>> {
         let (id, counts) = LAST.get();
@@ -173,8 +176,8 @@ impl Borrows {
         Ok(new)
     }
 
-    /// The name of a frame in the state of its window: the position of its count in bytes, negative if
-    /// borrowers have to execute a barrier. It is neither 0 nor `i32::MIN`.
+    /// The name of a frame in the state of its window: the position of its count in bytes, negative
+    /// if borrowers have to execute a barrier. It is neither 0 nor `i32::MIN`.
     pub(crate) fn name(&self, frame: usize) -> i32 {
         let position = (frame + 1) * size_of::<Count>();
         let name = i32::try_from(position).unwrap_or(0);
@@ -186,7 +189,8 @@ impl Borrows {
         (name.unsigned_abs() as usize / size_of::<Count>()).checked_sub(1)
     }
 
-    /// Borrows the frame that `state` names. Returns `None` if it names none, or if it changes meanwhile.
+    /// Borrows the frame that `state` names. Returns `None` if it names none, or if it changes
+    /// meanwhile.
     ///
     /// # Safety
     /// `state` names a frame of this `Borrows`, or is 0 or `i32::MIN`.
@@ -219,8 +223,8 @@ impl Borrows {
         let Some(counts) = self.counts().filter(|_| frame < self.frames) else {
             return;
         };
-        // The times of all threads go on from the latest one. A thread that borrows at this moment may undo
-        // that, which makes its next uses seem older.
+        // The times of all threads go on from the latest one. A thread that borrows at this moment
+        // may undo that, which makes its next uses seem older.
         let threads = lock(&self.threads);
         let times = threads.iter().map(|t| &t.counts[0].used);
         let latest = times.clone().map(|time| time.load(Ordering::Relaxed)).max();
@@ -252,8 +256,8 @@ impl Borrows {
         held.is_some_and(|held| held.load(Ordering::Acquire) != 0)
     }
 
-    /// After this, every borrower either is counted or sees states that were set before. Returns false if
-    /// that cannot be had. Every frame must then be taken for borrowed.
+    /// After this, every borrower either is counted or sees states that were set before. Returns
+    /// false if that cannot be had. Every frame must then be taken for borrowed.
     pub(crate) fn settle(&self) -> bool {
         fence(Ordering::SeqCst);
         self.fences || membarrier::barrier().is_ok()
@@ -354,7 +358,8 @@ impl Drop for Borrow {
 mod tests {
     use super::*;
 
-    /// An evictor that sees no borrow frees the frame for a moment. No borrower may have it meanwhile.
+    /// An evictor that sees no borrow frees the frame for a moment. No borrower may have it
+    /// meanwhile.
     #[test]
     fn an_evictor_sees_every_borrow() {
         let borrows = &Borrows::new(1);

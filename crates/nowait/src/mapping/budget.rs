@@ -10,8 +10,8 @@ use super::frames::Frames;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::process::{PerProcess, page_size};
 
-/// Memory that resident windows may take. Mappings share it. When it is used up, the least recently used
-/// window is released that is not borrowed.
+/// Memory that resident windows may take. Mappings share it. When it is used up, the least recently
+/// used window is released that is not borrowed.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Frames>);
 
@@ -33,12 +33,14 @@ pub struct BudgetOptions {
 const WINDOW: usize = 2 << 20;
 /// The maximum number of windows, which limits the memory of their counters.
 const MAX_WINDOWS: u64 = 1 << 16;
-/// The minimum number of windows that fit. Files that are smaller than a window take less of the budget.
+/// The minimum number of windows that fit. Files that are smaller than a window take less of the
+/// budget.
 const MIN_WINDOWS: u64 = 256;
 
 impl Budget {
-    /// The budget of this process: `RLIMIT_MEMLOCK` (getrlimit(2)), at most half of the memory that the
-    /// machine and the control group have. The limit does not apply to processes with `CAP_IPC_LOCK`.
+    /// The budget of this process: `RLIMIT_MEMLOCK` (getrlimit(2)), at most half of the memory that
+    /// the machine and the control group have. The limit does not apply to processes with
+    /// `CAP_IPC_LOCK`.
     ///
     /// # Errors
     /// As [`BudgetOptions::build`].
@@ -49,13 +51,14 @@ impl Budget {
             .cloned()
     }
 
-    /// The maximum number of locked bytes. 0 if the kernel or a sandbox denies a system call that is needed.
+    /// The maximum number of locked bytes. 0 if the kernel or a sandbox denies a system call that
+    /// is needed.
     pub fn limit(&self) -> u64 {
         self.0.limit
     }
 
-    /// The bytes of all resident windows, and of private copies of windows that are still borrowed after a
-    /// lease was broken. 0 in a forked child.
+    /// The bytes of all resident windows, and of private copies of windows that are still borrowed
+    /// after a lease was broken. 0 in a forked child.
     pub fn locked(&self) -> u64 {
         if self.0.process.is_here() {
             self.0.locked()
@@ -99,7 +102,8 @@ impl BudgetOptions {
     /// Makes the budget. No memory is locked before a window is loaded.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] if the size of a window is smaller than a page or not a power of two.
+    /// [`ErrorKind::InvalidInput`] if the size of a window is smaller than a page or not a power of
+    /// two.
     pub fn build(&self) -> Result<Budget> {
         if !self.window.is_power_of_two() || self.window < page_size() {
             return Err(Error::new("budget", ErrorKind::InvalidInput));
@@ -111,8 +115,8 @@ impl BudgetOptions {
     }
 }
 
-/// The limit of the process, and at most half of the memory of the machine or of the control group. The
-/// kernel does not apply `RLIMIT_MEMLOCK` to processes with `CAP_IPC_LOCK`.
+/// The limit of the process, and at most half of the memory of the machine or of the control group.
+/// The kernel does not apply `RLIMIT_MEMLOCK` to processes with `CAP_IPC_LOCK`.
 fn default_limit() -> u64 {
     let sets = rustix::thread::capabilities(None);
     let privileged = sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));

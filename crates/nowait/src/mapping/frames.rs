@@ -58,7 +58,8 @@ enum Frame {
 pub(super) struct Place {
     windows: Arc<Windows>,
     window: usize,
-    /// Another part of the program may have memory at its addresses now. They are given up for good.
+    /// Another part of the program may have memory at its addresses now. They are given up for
+    /// good.
     torn: bool,
 }
 
@@ -120,7 +121,8 @@ impl Frames {
         table.of(windows).map(|(_, place)| place.size()).sum()
     }
 
-    /// Makes a window resident, and holds its frame, which is returned. Blocks while the file is read.
+    /// Makes a window resident, and holds its frame, which is returned. Blocks while the file is
+    /// read.
     pub(super) fn load(
         &self,
         fd: BorrowedFd<'_>,
@@ -198,7 +200,8 @@ impl Frames {
             let read = region.populate(fd, bytes.clone());
             match read.and_then(|()| region.lock(bytes.clone())) {
                 Ok(()) => return Ok(()),
-                // A limit of the process is lower than the budget: of locked memory, or of mappings.
+                // A limit of the process is lower than the budget: of locked memory, or of
+                // mappings.
                 Err(Errno::NOMEM | Errno::AGAIN | Errno::PERM) => {
                     if !self.evict(&mut lock(&self.table)) {
                         return Err(Refused::NoRoom);
@@ -242,10 +245,10 @@ impl Frames {
         })
     }
 
-    /// Ends the use of a file that may change from now on: no window can be borrowed any more. Windows that
-    /// are borrowed are replaced by private copies. Returns the number of borrowed windows that are still part of the
-    /// file: it must not change until another call returns 0. A copy uses up the spare mappings, and makes some if there are
-    /// none.
+    /// Ends the use of a file that may change from now on: no window can be borrowed any more.
+    /// Windows that are borrowed are replaced by private copies. Returns the number of borrowed
+    /// windows that are still part of the file: it must not change until another call returns 0. A
+    /// copy uses up the spare mappings, and makes some if there are none.
     pub(super) fn close(
         &self,
         fd: BorrowedFd<'_>,
@@ -267,7 +270,8 @@ impl Frames {
                 let bytes = windows.bytes(place.window);
                 let spare = spare.take().map_or_else(Spare::new, Ok);
                 let replaced = spare.map_err(NotReplaced::from).and_then(|spare| {
-                    // SAFETY: the window is open. The file does not change before this function returns 0.
+                    // SAFETY: the window is open. The file does not change before this function
+                    // returns 0.
                     unsafe { windows.region().replace_by_copy(fd, bytes, spare) }
                 });
                 match replaced {
@@ -306,7 +310,8 @@ impl Frames {
             if let Frame::Copied { place, settled } = &table.frames[number]
                 && (*settled || settles)
                 && !self.borrows.of(number).borrowed
-                // SAFETY: the window is not borrowed. No window of its file can be borrowed any more.
+                // SAFETY: the window is not borrowed. No window of its file can be borrowed any
+                // more.
                 && unsafe { place.close() }
             {
                 let place = place.clone();
@@ -317,8 +322,8 @@ impl Frames {
         freed
     }
 
-    /// Ends the use of a mapping that is dropped: nothing refers to its memory. A frame whose borrow was
-    /// leaked stays in use.
+    /// Ends the use of a mapping that is dropped: nothing refers to its memory. A frame whose
+    /// borrow was leaked stays in use.
     pub(super) fn release(&self, windows: &Arc<Windows>) {
         let mut table = lock(&self.table);
         windows.close();
@@ -328,8 +333,8 @@ impl Frames {
             .collect();
         for (number, place) in own {
             place.set(ABSENT);
-            // SAFETY: a mapping outlives its borrows. What a worker holds for a future that was dropped is
-            // not read.
+            // SAFETY: a mapping outlives its borrows. What a worker holds for a future that was
+            // dropped is not read.
             unsafe { place.close() };
             // Its borrowers have returned what they had before it was dropped, so they are counted.
             let settled = true;

@@ -49,8 +49,8 @@ impl Drop for Leased {
         if !self.process.is_here() {
             return;
         }
-        // Before the number can be that of another file. A forked child may keep the description open, so
-        // the lease would not end with this descriptor.
+        // Before the number can be that of another file. A forked child may keep the description
+        // open, so the lease would not end with this descriptor.
         if let Some(leases) = LEASES.known() {
             lock(&leases.files).remove(&self.fd.as_raw_fd());
             lease::give_back(self.fd.as_fd());
@@ -101,7 +101,8 @@ enum Thread {
 }
 
 impl Leases {
-    /// The thread, which is started on first use. `None` if it cannot be started, or cannot wait for signals.
+    /// The thread, which is started on first use. `None` if it cannot be started, or cannot wait
+    /// for signals.
     fn thread(&'static self) -> Option<Pid> {
         let mut thread = lock(&self.thread);
         loop {

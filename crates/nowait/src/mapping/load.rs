@@ -12,13 +12,15 @@ use crate::engine::SpawnBlocking;
 use crate::error::Result;
 use crate::file::File;
 
-/// The future of [`Mapping::load`](crate::Mapping::load). A worker of the file's engine reads the windows.
+/// The future of [`Mapping::load`](crate::Mapping::load). A worker of the file's engine reads the
+/// windows.
 ///
 /// # Errors
-/// [`ErrorKind::Unprotected`](crate::ErrorKind::Unprotected) if the file may change: see [`Mapping::why`](crate::Mapping::why).
-/// ENOMEM if the windows do not fit into the budget, because others are borrowed or because no memory may be
-/// locked. EINVAL if the range is empty or ends beyond the file. The errors of read(2), and EFAULT if the
-/// file was truncated. The errors of [`Engine::spawn_blocking`](crate::Engine::spawn_blocking).
+/// [`ErrorKind::Unprotected`](crate::ErrorKind::Unprotected) if the file may change: see
+/// [`Mapping::why`](crate::Mapping::why). ENOMEM if the windows do not fit into the budget, because
+/// others are borrowed or because no memory may be locked. EINVAL if the range is empty or ends
+/// beyond the file. The errors of read(2), and EFAULT if the file was truncated. The errors of
+/// [`Engine::spawn_blocking`](crate::Engine::spawn_blocking).
 #[derive(Debug)]
 #[must_use = "a future does nothing until it is polled"]
 pub struct Load<'a> {

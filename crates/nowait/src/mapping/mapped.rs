@@ -36,8 +36,8 @@ pub(super) struct Mapped {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MappingStats {
-    /// The bytes of resident windows now, and of private copies of windows that are still borrowed after
-    /// the lease was broken.
+    /// The bytes of resident windows now, and of private copies of windows that are still borrowed
+    /// after the lease was broken.
     pub locked: u64,
     /// The number of windows that were loaded.
     pub loaded: u64,
@@ -109,7 +109,8 @@ impl Mapped {
         let borrowed = self.get(range.clone())?;
         let mut held = Held::new(&self.frames);
         for window in self.windows_of(&range).ok()? {
-            // Borrowed, so it keeps its frame. The state is 0 if the lease was broken, or in a forked child.
+            // Borrowed, so it keeps its frame. The state is 0 if the lease was broken, or in a
+            // forked child.
             held.hold(Borrows::frame(self.windows.state(window))?);
         }
         drop(borrowed);

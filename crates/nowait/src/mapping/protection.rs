@@ -7,8 +7,8 @@ use rustix::fs::{FileType, SealFlags};
 use crate::kernel::filesystem::magic;
 use crate::sys::{Errno, stat};
 
-/// Filesystems on which the kernel asks the holder of a lease before a file changes. FUSE and overlayfs
-/// grant leases, and files change beside them.
+/// Filesystems on which the kernel asks the holder of a lease before a file changes. FUSE and
+/// overlayfs grant leases, and files change beside them.
 const LEASES_HOLD: [u64; 4] = [magic::EXT4, magic::XFS, magic::BTRFS, magic::TMPFS];
 /// Filesystems whose files never change.
 const READ_ONLY: [u64; 2] = [magic::SQUASHFS, magic::EROFS];
@@ -23,21 +23,22 @@ pub enum Unavailable {
     NotOwner,
     /// Files of this filesystem can change beside a lease, or it has no leases.
     Filesystem,
-    /// The file has no name, and its filesystem is a tmpfs: it may be a memfd (memfd_create(2)) without
-    /// seals, which can change beside a lease.
+    /// The file has no name, and its filesystem is a tmpfs: it may be a memfd (memfd_create(2))
+    /// without seals, which can change beside a lease.
     Nameless,
-    /// The file is on xfs, and another user owns it or may write to it. That user could drop the file's
-    /// pages from memory, and the kernel does not ask the holder of a lease: ioctl_fideduperange(2).
+    /// The file is on xfs, and another user owns it or may write to it. That user could drop the
+    /// file's pages from memory, and the kernel does not ask the holder of a lease:
+    /// ioctl_fideduperange(2).
     OthersMayWrite,
-    /// The file was opened for writing or truncated after it was mapped. Another mapping can be made
-    /// later.
+    /// The file was opened for writing or truncated after it was mapped. Another mapping can be
+    /// made later.
     LeaseBroken,
     /// No memory can be locked: the budget, or `RLIMIT_MEMLOCK` (getrlimit(2)).
     NoBudget,
     /// This process is a forked child, and the mapping is its parent's.
     Forked,
-    /// The file is empty, not a regular file, or larger than the address space. Or the kernel or a sandbox
-    /// denies a system call that is needed, or a thread.
+    /// The file is empty, not a regular file, or larger than the address space. Or the kernel or a
+    /// sandbox denies a system call that is needed, or a thread.
     Unsupported,
 }
 
@@ -68,8 +69,8 @@ pub(super) fn of(fd: BorrowedFd<'_>) -> Result<Protection, Unavailable> {
         let may_grow = !seals.contains(SealFlags::GROW);
         return Ok(Protection::Immutable { may_grow });
     }
-    // The kernel grants a lease of a memfd although the program that made it may write to it and truncate it.
-    // Memfds have no name.
+    // The kernel grants a lease of a memfd although the program that made it may write to it and
+    // truncate it. Memfds have no name.
     let links = stat::links(fd).map_err(|_| Unavailable::Unsupported)?;
     let others = stat::others_may_write(fd).map_err(|_| Unavailable::Unsupported)?;
     match LEASES_HOLD.contains(&on) {

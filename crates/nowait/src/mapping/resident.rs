@@ -10,8 +10,8 @@ use super::borrows::Borrow;
 use super::frames::Frames;
 use super::windows::Bytes;
 
-/// Bytes of a mapped file, borrowed by [`Mapping::get`](super::Mapping::get). They stay in memory and do not
-/// change until this value is dropped.
+/// Bytes of a mapped file, borrowed by [`Mapping::get`](super::Mapping::get). They stay in memory
+/// and do not change until this value is dropped.
 ///
 /// It stays in its thread, so that borrowing needs no atomic operation.
 /// [`Mapping::get_send`](super::Mapping::get_send) is for other threads, and for futures that move.
@@ -58,8 +58,8 @@ impl Deref for Resident<'_> {
     }
 }
 
-/// Bytes of a mapped file, borrowed by [`Mapping::load`](super::Mapping::load). They stay in memory and do
-/// not change until this value is dropped, in any thread.
+/// Bytes of a mapped file, borrowed by [`Mapping::load`](super::Mapping::load). They stay in memory
+/// and do not change until this value is dropped, in any thread.
 ///
 /// In a forked child it is empty.
 #[must_use]

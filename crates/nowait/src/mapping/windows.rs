@@ -25,7 +25,8 @@ pub(crate) struct Windows {
     /// The size of a window, a power of two, and its binary logarithm.
     window: usize,
     shift: u32,
-    /// The state of each window, after the mark of this process: 1, and 0 in a forked child. Nothing writes the mark again.
+    /// The state of each window, after the mark of this process: 1, and 0 in a forked child.
+    /// Nothing writes the mark again.
     states: Wiped<AtomicI32>,
     /// Set when no window may become resident any more.
     closed: AtomicBool,

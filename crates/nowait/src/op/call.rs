@@ -26,7 +26,7 @@ use crate::user_code;
 /// let mut done = Vec::new();
 /// engine.reap(&mut done, Wait::For(1))?;
 /// let error = done.remove(0).result.unwrap_err();
-/// assert_eq!(error.raw_os_error(), Some(2), "ENOENT");
+/// assert_eq!(error.errno(), Some(2), "ENOENT");
 /// # Ok::<(), nowait::Error>(())
 /// ```
 pub struct Call {
@@ -36,8 +36,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// Makes this call. Its result is that of the operation, with EIO for an error without an errno. If
-    /// the closure panics, the operation fails with EIO, and the worker continues.
+    /// Makes this call. Its result is that of the operation, with EIO for an error without an
+    /// errno. If the closure panics, the operation fails with EIO, and the worker continues.
     pub fn new(call: impl FnOnce() -> io::Result<usize> + Send + 'static) -> Call {
         Call {
             call: Some(Box::new(call)),

@@ -12,7 +12,8 @@ use crate::sys::Errno;
 /// fsync(2) or fdatasync(2).
 ///
 /// It covers writes that *completed before it was submitted*. It does not wait for writes that are
-/// still in flight. Reap those first. A write with [`RwFlags::DSYNC`](crate::RwFlags::DSYNC) needs no fsync.
+/// still in flight. Reap those first. A write with [`RwFlags::DSYNC`](crate::RwFlags::DSYNC) needs
+/// no fsync.
 #[derive(Debug)]
 pub struct Fsync {
     handle: Handle,

@@ -73,7 +73,8 @@ impl Openat2 {
         self.0.opened.take()
     }
 
-    /// The longest wait of this open. The kernel is asked once for each submission, without waiting.
+    /// The longest wait of this open. The kernel is asked once for each submission, without
+    /// waiting.
     pub(crate) fn opens(&self) -> Opens {
         // The index of the variant plus 1, because the cell holds no enum.
         let place = self

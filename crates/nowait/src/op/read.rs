@@ -170,7 +170,8 @@ impl Read {
         }
     }
 
-    /// The number of the `n` bytes read by the kernel that were requested. A bounce buffer may cover more.
+    /// The number of the `n` bytes read by the kernel that were requested. A bounce buffer may
+    /// cover more.
     pub(crate) fn brings(&self, n: usize) -> usize {
         if self.bounce.is_none() {
             return n;
@@ -190,8 +191,8 @@ impl Read {
         done
     }
 
-    /// Copies the requested part of `n` bytes out of the bounce buffer. Returns true if the file ends
-    /// there.
+    /// Copies the requested part of `n` bytes out of the bounce buffer. Returns true if the file
+    /// ends there.
     fn settle_bounce(&mut self, bounce: &BounceBuffer, n: usize) -> bool {
         let (start, left, at) = self.left();
         let at = at.unwrap_or_default();

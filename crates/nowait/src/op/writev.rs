@@ -19,8 +19,8 @@ use crate::sys::rw::{self, Offset};
 /// whose count may be short.
 ///
 /// One call of the kernel takes at most 1024 buffers (`IOV_MAX`). A write of more is several calls,
-/// and a reader or another writer may come between them. It ends after a call that is short or fails,
-/// and returns the number of bytes that are written.
+/// and a reader or another writer may come between them. It ends after a call that is short or
+/// fails, and returns the number of bytes that are written.
 #[derive(Debug)]
 pub struct Writev {
     handle: Handle,

@@ -1,16 +1,18 @@
 //! Congestion: a try of the page cache may wait, because the queue of the device is full.
 //!
-//! A failed `RWF_NOWAIT` read starts a readahead (Linux since about 6.12). If the device's queue is full, the kernel
-//! waits until one of its requests is complete (`blk_mq_get_tag`), also in a read that must not wait. While an
-//! engine is congested, its reads ask for residency before they try.
+//! A failed `RWF_NOWAIT` read starts a readahead (Linux since about 6.12). If the device's queue is
+//! full, the kernel waits until one of its requests is complete (`blk_mq_get_tag`), also in a read
+//! that must not wait. While an engine is congested, its reads ask for residency before they try.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// With this number of operations in flight, a queue may be full. Device queues usually have at least 32 places.
+/// With this number of operations in flight, a queue may be full. Device queues usually have at
+/// least 32 places.
 const MANY: usize = 32;
 
-/// A try that takes this long counts as one that waited for a device. Usually it takes some microseconds.
+/// A try that takes this long counts as one that waited for a device. Usually it takes some
+/// microseconds.
 const LONG: Duration = Duration::from_millis(1);
 
 /// The time for which tries are avoided after one that has waited, in milliseconds.
@@ -39,7 +41,8 @@ impl Congestion {
         }
     }
 
-    /// Returns true if a try may wait. `in_flight` is the number of the engine's operations that need a device.
+    /// Returns true if a try may wait. `in_flight` is the number of the engine's operations that
+    /// need a device.
     pub(crate) fn holds(&self, in_flight: usize) -> bool {
         if in_flight >= MANY {
             return true;

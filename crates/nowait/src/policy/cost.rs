@@ -1,15 +1,15 @@
 //! The costs of a try and of a handoff, and the hit rate from which trying pays.
 //!
-//! The break-even rate follows the discussion of fincore() and preadv2() on the kernel list (2015), where
-//! it was 30 %. Here it is computed from the measured times of the machine's own reads: an engine times one
-//! read in 64 ([`crate::policy::stats`]), and starts from typical values.
+//! The break-even rate follows the discussion of fincore() and preadv2() on the kernel list (2015),
+//! where it was 30 %. Here it is computed from the measured times of the machine's own reads: an
+//! engine times one read in 64 ([`crate::policy::stats`]), and starts from typical values.
 //!
-//! On kernels since about 6.12 a failed try takes long because it starts the read from the device before it
-//! returns. That time is not lost: the read must be started anyway, and the sooner the better. Only the
-//! look-up counts as the cost of a failed try, and it takes no longer than a hit. With the full time of a
-//! failed try, the break-even rate was 30 to 80 %, while reads with and without trying took equally long at
-//! 0 to 20 % (`nowait-bench hitrate`). A read that is alone on its engine tries without regard to the
-//! costs: see `read/plan.rs`.
+//! On kernels since about 6.12 a failed try takes long because it starts the read from the device
+//! before it returns. That time is not lost: the read must be started anyway, and the sooner the
+//! better. Only the look-up counts as the cost of a failed try, and it takes no longer than a hit.
+//! With the full time of a failed try, the break-even rate was 30 to 80 %, while reads with and
+//! without trying took equally long at 0 to 20 % (`nowait-bench hitrate`). A read that is alone on
+//! its engine tries without regard to the costs: see `read/plan.rs`.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -18,10 +18,11 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 pub struct Costs {
     /// The cost of a try that finds all bytes.
     pub hit: f64,
-    /// The cost of a try that finds none. On recent kernels it includes the start of the read from the
-    /// device.
+    /// The cost of a try that finds none. On recent kernels it includes the start of the read from
+    /// the device.
     pub miss: f64,
-    /// The cost of the same hit served by the engine: queueing, the read, and waking the waiting task.
+    /// The cost of the same hit served by the engine: queueing, the read, and waking the waiting
+    /// task.
     pub handoff: f64,
 }
 
@@ -37,9 +38,9 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// The hit rate `h` at which trying breaks even: `h·(handoff − hit) = (1 − h)·look`. `look` is the cost
-    /// of a failed try, but at most that of a hit. A failed try takes longer only because it starts a read
-    /// that must be started anyway.
+    /// The hit rate `h` at which trying breaks even: `h·(handoff − hit) = (1 − h)·look`. `look` is
+    /// the cost of a failed try, but at most that of a hit. A failed try takes longer only because
+    /// it starts a read that must be started anyway.
     ///
     /// The rate is between 0 (always try) and 1 (never try).
     ///
@@ -59,8 +60,8 @@ impl Costs {
     }
 }
 
-/// The maximum length of reads whose times are averaged. In longer reads the copy takes most of the time,
-/// and the lengths of hits and handoffs differ too much for a comparison.
+/// The maximum length of reads whose times are averaged. In longer reads the copy takes most of the
+/// time, and the lengths of hits and handoffs differ too much for a comparison.
 const COMPARED: usize = 16 << 10;
 
 /// The three costs as observed by an engine: moving averages in nanoseconds.
@@ -118,8 +119,8 @@ impl Observed {
     }
 }
 
-/// Moves an average by 1/16 towards a sample. A sample counts for at most four times the average, so that a
-/// preemption has little effect.
+/// Moves an average by 1/16 towards a sample. A sample counts for at most four times the average,
+/// so that a preemption has little effect.
 fn average(cell: &AtomicU32, ns: u64) {
     let old = cell.load(Relaxed);
     let new = u32::try_from(ns)
@@ -135,7 +136,8 @@ mod tests {
 
     #[test]
     fn the_seeds_table_gives_thirty_percent_and_useless_tries_never_pay() {
-        // In the kernel proposal, a miss costs as much as fincore, and a hit saves what fincore adds.
+        // In the kernel proposal, a miss costs as much as fincore, and a hit saves what fincore
+        // adds.
         let seed = Costs {
             hit: 1134.0,
             miss: 1134.0 - 674.0,

@@ -1,7 +1,8 @@
 //! The hit history of a file. It decides if the next read tries the page cache first.
 //!
-//! All clones of a handle share it. It has two atomic words and no lock. While all reads are hits, nothing
-//! is written, so threads that read one hot file on many cores do not contend for the cache line.
+//! All clones of a handle share it. It has two atomic words and no lock. While all reads are hits,
+//! nothing is written, so threads that read one hot file on many cores do not contend for the cache
+//! line.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -9,18 +10,19 @@ use crate::policy::cost::Costs;
 
 /// A rate of 1.
 const ONE: u32 = 1 << 16;
-/// The weight of a new answer is 1/64. Some hundred answers replace the estimate. Near a rate of 5 %, a
-/// usual break-even rate, the estimate is within 2 points.
+/// The weight of a new answer is 1/64. Some hundred answers replace the estimate. Near a rate of 5
+/// %, a usual break-even rate, the estimate is within 2 points.
 const WEIGHT: u32 = 6;
 /// If trying does not pay, one read in this many tries, to notice a change.
 const SAMPLE: u32 = 32;
-/// If such a sample hits, this many consecutive reads try. With one answer in 32 reads alone, the estimate
-/// would take thousands of reads to change.
+/// If such a sample hits, this many consecutive reads try. With one answer in 32 reads alone, the
+/// estimate would take thousands of reads to change.
 const CLOSER: u32 = 32;
 
-/// The results of a file's reads: how often the page cache had all requested bytes. It decides if the next
-/// read tries the page cache first. Each open file has its own history. A program that makes
-/// [`cached`](crate::read::cached) reads of bare descriptors can keep one for each descriptor.
+/// The results of a file's reads: how often the page cache had all requested bytes. It decides if
+/// the next read tries the page cache first. Each open file has its own history. A program that
+/// makes [`cached`](crate::read::cached) reads of bare descriptors can keep one for each
+/// descriptor.
 ///
 /// ```
 /// use nowait::cost::Costs;
@@ -36,16 +38,16 @@ const CLOSER: u32 = 32;
 pub struct History {
     /// The moving average of hits, in 1/65536. It starts at 1: the first reads always try.
     rate: AtomicU32,
-    /// The number of reads since the last sample that hit, while trying does not pay. Below `CLOSER`, all
-    /// reads try.
+    /// The number of reads since the last sample that hit, while trying does not pay. Below
+    /// `CLOSER`, all reads try.
     reads: AtomicU32,
 }
 
 /// A snapshot of a file's history: [`File::history`](crate::File::history).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Recent {
-    /// The estimated share of reads that the page cache could serve completely, 0 to 1. Recent reads weigh
-    /// more. It is 1 for a file that was never read.
+    /// The estimated share of reads that the page cache could serve completely, 0 to 1. Recent
+    /// reads weigh more. It is 1 for a file that was never read.
     pub hit_rate: f64,
 }
 
@@ -123,8 +125,8 @@ impl History {
         }
     }
 
-    /// Decides if the next read tries the page cache first. If trying does not pay, reads are counted: one
-    /// in 32 tries nevertheless, and after a sample that hits, the next 32 do.
+    /// Decides if the next read tries the page cache first. If trying does not pay, reads are
+    /// counted: one in 32 tries nevertheless, and after a sample that hits, the next 32 do.
     pub fn decide(&self, policy: NowaitPolicy, costs: impl FnOnce() -> Costs) -> CacheDecision {
         match policy {
             NowaitPolicy::Adaptive => {}
@@ -233,7 +235,8 @@ mod tests {
         assert_eq!(tries(32), 32);
         // The closer look ends if no further read hits.
         assert_eq!(tries(64), 2);
-        // Results that the engine reports without a try change the estimate, and start no closer look.
+        // Results that the engine reports without a try change the estimate, and start no closer
+        // look.
         h.found(true);
         assert_eq!(tries(64), 2);
     }
@@ -258,8 +261,8 @@ mod tests {
                 let h = &h;
                 scope.spawn(move || {
                     for i in 0..answers {
-                        // Long runs of hits and of misses, so that both limits are reached. Threads are out
-                        // of step.
+                        // Long runs of hits and of misses, so that both limits are reached. Threads
+                        // are out of step.
                         if (i / (answers / 100) + thread).is_multiple_of(2) {
                             h.hit();
                         } else {

@@ -1,7 +1,7 @@
 //! Counters of the read path and the engine, readable at any time.
 //!
-//! Counting is cheap enough for a path that takes half a microsecond: a thread adds to its own cache lines
-//! without a locked instruction, and only one read in 64 is timed.
+//! Counting is cheap enough for a path that takes half a microsecond: a thread adds to its own
+//! cache lines without a locked instruction, and only one read in 64 is timed.
 
 use std::cell::Cell;
 use std::sync::atomic::{
@@ -31,14 +31,14 @@ macro_rules! counters {
 
         /// The work of an engine and its files since the engine was created.
         ///
-        /// Counts are exact after the threads that did the work have ended it. A snapshot taken earlier may
-        /// miss the last few.
+        /// Counts are exact after the threads that did the work have ended it. A snapshot taken
+        /// earlier may miss the last few.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Stats {
             $($(#[$doc])* pub $field: u64,)*
-            /// The blocking time of the read path in one call of 64: tries, residency queries, inline
-            /// copies and submission.
+            /// The blocking time of the read path in one call of 64: tries, residency queries,
+            /// inline copies and submission.
             pub stall: Histogram,
             /// The time from submission to completion of one queued operation in 64.
             pub latency: Histogram,
@@ -78,10 +78,10 @@ counters! {
     thread_rings = ThreadRings,
     /// Readaheads that workers started for sequential reads of strict files.
     aheads = Aheads,
-    /// Strict reads whose range was resident, and whose NOWAIT read then found nothing or only a leading
-    /// part. The pages were evicted meanwhile, or were still being read. Such a read also counts as
-    /// `misses` or `prefixes`. If NOWAIT is refused (overlayfs), the read is an ordinary one, which waits,
-    /// and nothing is counted here.
+    /// Strict reads whose range was resident, and whose NOWAIT read then found nothing or only a
+    /// leading part. The pages were evicted meanwhile, or were still being read. Such a read also
+    /// counts as `misses` or `prefixes`. If NOWAIT is refused (overlayfs), the read is an ordinary
+    /// one, which waits, and nothing is counted here.
     races = Races,
     /// Reads for which the kernel returned zero before the end of the file (Linux 5.9 and 5.10).
     false_ends = FalseEnds,
@@ -126,7 +126,8 @@ impl Histogram {
         self.buckets.iter().sum()
     }
 
-    /// An upper bound of the `q` quantile (0 to 1): the end of its bucket. `None` if no time was recorded.
+    /// An upper bound of the `q` quantile (0 to 1): the end of its bucket. `None` if no time was
+    /// recorded.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -274,9 +275,9 @@ impl Counters {
     }
 }
 
-/// Returns the time for one call in 64 of this thread, and `None` for the others. The call is chosen at
-/// random (by the upper bits of a linear congruential generator). Otherwise, if each read makes several
-/// calls in a row, always the same one of them would be timed.
+/// Returns the time for one call in 64 of this thread, and `None` for the others. The call is
+/// chosen at random (by the upper bits of a linear congruential generator). Otherwise, if each read
+/// makes several calls in a row, always the same one of them would be timed.
 pub(crate) fn sometimes_now() -> Option<Instant> {
     let next = |t: &Cell<u32>| {
         t.set(t.get().wrapping_mul(1_664_525).wrapping_add(1_013_904_223));

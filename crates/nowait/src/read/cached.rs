@@ -19,19 +19,20 @@ pub enum Cached {
     Prefix(usize),
     /// Nothing: the first byte was not cached.
     Nothing,
-    /// Cached reads are refused: the kernel, the sandbox or the filesystem does not support `RWF_NOWAIT`.
+    /// Cached reads are refused: the kernel, the sandbox or the filesystem does not support
+    /// `RWF_NOWAIT`.
     Unsupported(Error),
 }
 
 /// Reads from the page cache, without waiting for the device.
 ///
-/// `ssize_t preadv2(int fd, const struct iovec *iov, int iovcnt, off_t offset, RWF_NOWAIT)` (Linux 4.14,
-/// preadv2(2)), called directly and only once.
+/// `ssize_t preadv2(int fd, const struct iovec *iov, int iovcnt, off_t offset, RWF_NOWAIT)` (Linux
+/// 4.14, preadv2(2)), called directly and only once.
 ///
-/// The call never *waits* for the device. On kernels since about 6.12 it *starts* readahead of missing
-/// pages before it returns [`Cached::Nothing`]. On a file opened with O_DIRECT it does device I/O; do not
-/// use it there. A result of zero counts as the end of the file only if the file's size confirms it (Linux
-/// 5.9 and 5.10 return zero for "not cached").
+/// The call never *waits* for the device. On kernels since about 6.12 it *starts* readahead of
+/// missing pages before it returns [`Cached::Nothing`]. On a file opened with O_DIRECT it does
+/// device I/O; do not use it there. A result of zero counts as the end of the file only if the
+/// file's size confirms it (Linux 5.9 and 5.10 return zero for "not cached").
 ///
 /// # Errors
 /// EBADF, EFAULT, and EINVAL (also for a range beyond `i64`). Any other errno counts as
@@ -58,8 +59,8 @@ pub fn cached<'a>(fd: impl AsFd, buf: impl Into<UninitSlice<'a>>, offset: u64) -
     }
 }
 
-/// [`cached`], if the file's history is in favour of a try. Returns `None` if it is not: recent tries have not
-/// paid. The result counts in the history, which all clones of the handle share.
+/// [`cached`], if the file's history is in favour of a try. Returns `None` if it is not: recent
+/// tries have not paid. The result counts in the history, which all clones of the handle share.
 ///
 /// A program with a pool of threads calls it before it queues a read.
 ///
@@ -132,9 +133,9 @@ pub(crate) fn attempt(fd: BorrowedFd<'_>, space: &mut UninitSlice<'_>, offset: O
     }
 }
 
-/// Returns true if a short read of `n` bytes from `offset` on has reached the end of the file, by the
-/// file's size. A size that is less than the end of those bytes is ignored (procfs reports 0): then only a
-/// read of zero bytes shows the end.
+/// Returns true if a short read of `n` bytes from `offset` on has reached the end of the file, by
+/// the file's size. A size that is less than the end of those bytes is ignored (procfs reports 0):
+/// then only a read of zero bytes shows the end.
 pub(super) fn ended(fd: BorrowedFd<'_>, offset: u64, n: usize) -> bool {
     sys::stat::size(fd).is_ok_and(|size| match n {
         0 => size <= offset,

@@ -1,5 +1,5 @@
-//! The plan: the decision how one read is served. It is a pure function of the request, the file's facts
-//! and its history. [`super`] carries it out.
+//! The plan: the decision how one read is served. It is a pure function of the request, the file's
+//! facts and its history. [`super`] carries it out.
 
 use crate::kernel::flags::RwFlags;
 use crate::policy::history::CacheDecision;
@@ -11,7 +11,8 @@ use crate::policy::mode::Mode;
 pub enum Plan {
     /// Make a cached read (`RWF_NOWAIT`) in the calling thread. The engine reads the rest.
     CacheFirst,
-    /// Query residency. If the range is resident, read it in the calling thread, otherwise in the engine.
+    /// Query residency. If the range is resident, read it in the calling thread, otherwise in the
+    /// engine.
     AskFirst,
     /// Make an ordinary read in the calling thread: the file is in memory.
     Inline,
@@ -27,8 +28,8 @@ pub enum Reason {
     Direct,
     /// The read is part of a batch: the ring tries the cache itself, with one system call for all.
     Batch,
-    /// By the file's history trying does not pay, and other operations are in flight; or the policy is to
-    /// never try.
+    /// By the file's history trying does not pay, and other operations are in flight; or the policy
+    /// is to never try.
     LowHitRate,
     /// The read is longer than a calling thread should copy.
     Large,
@@ -47,7 +48,8 @@ pub(crate) struct Request {
     pub flags: RwFlags,
     /// True if it was submitted with others and can go to a ring with them.
     pub batch: bool,
-    /// True if nothing else is in flight on its engine. It is used only if the decision is to skip the try.
+    /// True if nothing else is in flight on its engine. It is used only if the decision is to skip
+    /// the try.
     pub alone: bool,
 }
 
@@ -60,7 +62,8 @@ pub(crate) struct Facts {
     pub memory: bool,
     /// `RWF_NOWAIT` was refused on the file.
     pub nowait_refused: bool,
-    /// `RWF_NOWAIT` has worked on the file. If it has neither worked nor been refused, the next read tries.
+    /// `RWF_NOWAIT` has worked on the file. If it has neither worked nor been refused, the next
+    /// read tries.
     pub nowait_works: bool,
     /// A residency source is correct for the file.
     pub residency: bool,
@@ -102,8 +105,9 @@ pub(crate) fn plan(
     };
     match decision {
         CacheDecision::Try => plan,
-        // The failed try starts the read immediately, and no other operation waits meanwhile. An engine
-        // that sleeps would start the read later. If the try may wait, a question takes its place.
+        // The failed try starts the read immediately, and no other operation waits meanwhile. An
+        // engine that sleeps would start the read later. If the try may wait, a question takes its
+        // place.
         CacheDecision::Skip if request.alone && tries => plan,
         CacheDecision::Skip | CacheDecision::Never => Plan::Queue(Reason::LowHitRate),
     }

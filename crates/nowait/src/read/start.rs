@@ -11,8 +11,8 @@ use crate::sys::uninit_slice::UninitSlice;
 /// The result of the part of a read that runs in the calling thread.
 #[derive(Debug)]
 pub(crate) enum Start {
-    /// The read is complete, with this number of bytes. It is less than requested only at the end of the
-    /// file.
+    /// The read is complete, with this number of bytes. It is less than requested only at the end
+    /// of the file.
     Done(usize, Provenance),
     /// The engine must read the rest.
     Rest(Rest),
@@ -74,7 +74,8 @@ impl Rest {
     }
 }
 
-/// Runs the part of a read into `buffer` that belongs to the calling thread, and marks the bytes it filled.
+/// Runs the part of a read into `buffer` that belongs to the calling thread, and marks the bytes it
+/// filled.
 pub(crate) fn start_into(
     buffer: &mut dyn IoBufMut,
     start: impl FnOnce(&mut UninitSlice<'_>) -> Started,
@@ -90,8 +91,8 @@ pub(crate) fn start_into(
     started
 }
 
-/// Fills a buffer with bytes that are in memory, and marks them. `copy` returns their number, or `None` if it
-/// wrote nothing.
+/// Fills a buffer with bytes that are in memory, and marks them. `copy` returns their number, or
+/// `None` if it wrote nothing.
 pub(crate) fn fill(
     buffer: &mut dyn IoBufMut,
     copy: impl FnOnce(&mut UninitSlice<'_>) -> Option<usize>,
@@ -102,8 +103,8 @@ pub(crate) fn fill(
     Some(filled)
 }
 
-/// Runs the part of a read operation that belongs to the calling thread, and records in the operation the
-/// bytes it filled.
+/// Runs the part of a read operation that belongs to the calling thread, and records in the
+/// operation the bytes it filled.
 #[inline]
 pub(crate) fn start_operation(
     read: &mut Read,

@@ -1,5 +1,5 @@
-//! Conversions between integer types. `as` truncates silently. The library's lints deny it where that can
-//! happen, and these functions or `try_from` are used instead.
+//! Conversions between integer types. `as` truncates silently. The library's lints deny it where
+//! that can happen, and these functions or `try_from` are used instead.
 
 const _: () = assert!(usize::BITS == 64, "`usize` has 64 bits");
 
@@ -13,8 +13,8 @@ pub(crate) const fn to_usize(n: u64) -> usize {
     n as usize
 }
 
-/// Converts a number, limited to `u32::MAX`. For lengths and counts that the kernel processes in part or
-/// rejects as too large.
+/// Converts a number, limited to `u32::MAX`. For lengths and counts that the kernel processes in
+/// part or rejects as too large.
 #[inline]
 pub(crate) fn to_u32(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)

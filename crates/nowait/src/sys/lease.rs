@@ -1,5 +1,5 @@
-//! Leases: fcntl(2), `F_SETLEASE`. The kernel asks the holder of a read lease before any process opens the
-//! file for writing or truncates it.
+//! Leases: fcntl(2), `F_SETLEASE`. The kernel asks the holder of a read lease before any process
+//! opens the file for writing or truncates it.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -10,7 +10,8 @@ use rustix::thread::{Pid, gettid};
 
 use super::{Errno, check};
 
-/// The signal that reports a lease break. A thread that waits for it gets it; it reaches no other thread.
+/// The signal that reports a lease break. A thread that waits for it gets it; it reaches no other
+/// thread.
 fn signal() -> libc::c_int {
     libc::SIGRTMAX()
 }
@@ -34,13 +35,13 @@ fn fcntl<T>(fd: BorrowedFd<'_>, command: libc::c_int, argument: T) -> Result<usi
     check(unsafe { libc::fcntl(fd.as_raw_fd(), command, argument) }.into())
 }
 
-/// Takes a read lease of a file that was opened with O_RDONLY. The thread `holder` is told when it is
-/// about to be broken. The signal and its receiver are set first: with the default, a break sends SIGIO
-/// to the process and ends it.
+/// Takes a read lease of a file that was opened with O_RDONLY. The thread `holder` is told when it
+/// is about to be broken. The signal and its receiver are set first: with the default, a break
+/// sends SIGIO to the process and ends it.
 ///
 /// # Errors
-/// EAGAIN if the file is open for writing, EACCES if it belongs to another user and the process lacks
-/// CAP_LEASE, EINVAL if the filesystem has no leases.
+/// EAGAIN if the file is open for writing, EACCES if it belongs to another user and the process
+/// lacks CAP_LEASE, EINVAL if the filesystem has no leases.
 pub(crate) fn take(fd: BorrowedFd<'_>, holder: Pid) -> Result<(), Errno> {
     let owner = FOwnerEx {
         kind: F_OWNER_TID,
@@ -91,8 +92,8 @@ pub(crate) fn wait(limit: Option<Duration>) -> Event {
         tv_nsec: limit.subsec_nanos().into(),
     });
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the set is initialised by sigemptyset. The kernel fills the information, which is plain
-    // data and zeroed.
+    // SAFETY: the set is initialised by sigemptyset. The kernel fills the information, which is
+    // plain data and zeroed.
     let (got, info) = unsafe {
         libc::sigemptyset(signals.as_mut_ptr());
         libc::sigaddset(signals.as_mut_ptr(), signal());

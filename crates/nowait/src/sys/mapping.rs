@@ -1,8 +1,8 @@
 //! A file in memory: mmap(2). Its windows are opened, locked, copied and closed one by one.
 //!
-//! The file is mapped once, and its addresses belong to it until it is unmapped as a whole. A window is opened and closed by
-//! mprotect(2), which leaves no hole if it fails. mmap(2) with `MAP_FIXED` does leave one, and the kernel puts there
-//! what another thread maps.
+//! The file is mapped once, and its addresses belong to it until it is unmapped as a whole. A
+//! window is opened and closed by mprotect(2), which leaves no hole if it fails. mmap(2) with
+//! `MAP_FIXED` does leave one, and the kernel puts there what another thread maps.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -28,7 +28,8 @@ pub(crate) struct Region {
     torn: AtomicBool,
 }
 
-// SAFETY: the region is only addresses. Each function that gives access to memory states its own rules.
+// SAFETY: the region is only addresses. Each function that gives access to memory states its own
+// rules.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -100,8 +101,9 @@ impl Drop for Spare {
 }
 
 impl Region {
-    /// Maps `len` bytes of a file, a multiple of the page size, at addresses that the kernel chooses. For filesystems with
-    /// huge pages it aligns them (Linux 5.18). Nothing is read, also after mlockall(2).
+    /// Maps `len` bytes of a file, a multiple of the page size, at addresses that the kernel
+    /// chooses. For filesystems with huge pages it aligns them (Linux 5.18). Nothing is read, also
+    /// after mlockall(2).
     pub(crate) fn map(fd: BorrowedFd<'_>, len: usize) -> Result<Region, Errno> {
         if cfg!(miri) {
             return Err(Errno::NOSYS);
@@ -130,13 +132,15 @@ impl Region {
         Ok(unsafe { self.start.as_ptr().add(range.start) }.cast())
     }
 
-    /// Allows to read a range of this file and reads it into memory. Blocks. A file that was truncated is EFAULT, and
-    /// never SIGBUS: madvise(2), `MADV_POPULATE_READ` (Linux 5.14). If the device fails, that call repeats the read without
-    /// end before Linux 6.9, so pread(2) makes it first.
+    /// Allows to read a range of this file and reads it into memory. Blocks. A file that was
+    /// truncated is EFAULT, and never SIGBUS: madvise(2), `MADV_POPULATE_READ` (Linux 5.14). If the
+    /// device fails, that call repeats the read without end before Linux 6.9, so pread(2) makes it
+    /// first.
     pub(crate) fn populate(&self, fd: BorrowedFd<'_>, range: Range<usize>) -> Result<(), Errno> {
         let at = self.at(&range)?;
         read_through(fd, &range)?;
-        // SAFETY: the range is part of the region, and none is torn before it was populated. Neither call changes memory.
+        // SAFETY: the range is part of the region, and none is torn before it was populated.
+        // Neither call changes memory.
         unsafe {
             mprotect(at, range.len(), MprotectFlags::READ)?;
             madvise(at, range.len(), Advice::LinuxPopulateRead)
@@ -168,13 +172,14 @@ impl Region {
         Ok(())
     }
 
-    /// Replaces an open range by a private copy of its bytes, which are read with pread(2): a file that is
-    /// truncated all the same raises no SIGBUS here. References into the range stay valid: mremap(2) with
-    /// `MREMAP_FIXED` exchanges the pages while no thread can access them.
+    /// Replaces an open range by a private copy of its bytes, which are read with pread(2): a file
+    /// that is truncated all the same raises no SIGBUS here. References into the range stay valid:
+    /// mremap(2) with `MREMAP_FIXED` exchanges the pages while no thread can access them.
     ///
-    /// That call removes the range before it moves the copy there. It may fail before or after that, and does not tell.
-    /// It fails if the kernel has no memory for its own structures, or if the process has too many mappings: so the spare
-    /// ones are given up just before. No other call exchanges the pages.
+    /// That call removes the range before it moves the copy there. It may fail before or after
+    /// that, and does not tell. It fails if the kernel has no memory for its own structures, or if
+    /// the process has too many mappings: so the spare ones are given up just before. No other call
+    /// exchanges the pages.
     ///
     /// # Safety
     /// The range of this file is open and not torn, and nothing changes the file meanwhile.
@@ -189,8 +194,8 @@ impl Region {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // For the copy.
         spare.give_up_one();
-        // SAFETY: the copy is a new mapping of this length, which only this function knows. It is zeroed
-        // memory until its bytes are read. It then replaces the range with the same bytes.
+        // SAFETY: the copy is a new mapping of this length, which only this function knows. It is
+        // zeroed memory until its bytes are read. It then replaces the range with the same bytes.
         unsafe {
             let copy = mmap_anonymous(null_mut(), len, access, MapFlags::PRIVATE)?;
             let made = madvise(copy, len, Advice::LinuxPopulateWrite).and_then(|()| {
@@ -250,7 +255,8 @@ impl Drop for Region {
     fn drop(&mut self) {
         // The addresses of a torn region are given up.
         if !*self.torn.get_mut() {
-            // SAFETY: mapped by `map`, and unmapped once. References into it do not outlive the region.
+            // SAFETY: mapped by `map`, and unmapped once. References into it do not outlive the
+            // region.
             let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
         }
     }

@@ -1,5 +1,5 @@
-//! membarrier(2): makes other threads of the process execute a full memory barrier, so that they need none
-//! themselves.
+//! membarrier(2): makes other threads of the process execute a full memory barrier, so that they
+//! need none themselves.
 #![allow(unsafe_code)]
 
 use super::{Errno, check};
@@ -12,8 +12,8 @@ fn membarrier(command: libc::c_int) -> Result<(), Errno> {
     check(unsafe { syscall!(libc::SYS_membarrier, command, 0, 0) }).map(drop)
 }
 
-/// Declares that the process will use [`barrier`] (Linux 4.14). It fails if the kernel or the sandbox
-/// does not allow that.
+/// Declares that the process will use [`barrier`] (Linux 4.14). It fails if the kernel or the
+/// sandbox does not allow that.
 pub(crate) fn register() -> Result<(), Errno> {
     membarrier(REGISTER_PRIVATE_EXPEDITED)
 }

@@ -1,8 +1,8 @@
-//! Functions of the C library that Miri does not implement. With them Miri runs the library's tests on the
-//! threads backend.
+//! Functions of the C library that Miri does not implement. With them Miri runs the library's tests
+//! on the threads backend.
 //!
-//! Each fails as on a kernel without the call, or returns values that no test depends on. System calls by
-//! number fail too.
+//! Each fails as on a kernel without the call, or returns values that no test depends on. System
+//! calls by number fail too.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};

@@ -81,7 +81,8 @@ fn map() -> Result<*mut AtomicU64, Errno> {
     }
 }
 
-/// The process that an object belongs to. Rings, threads and the locks that they hold do not survive fork(2).
+/// The process that an object belongs to. Rings, threads and the locks that they hold do not
+/// survive fork(2).
 ///
 /// A value costs no system call, except at the first use in a process.
 ///

@@ -1,7 +1,9 @@
-//! Opening the file of a descriptor again, by way of /proc/thread-self/fd (proc_pid_fd(5), Linux 3.17).
+//! Opening the file of a descriptor again, by way of /proc/thread-self/fd (proc_pid_fd(5), Linux
+//! 3.17).
 //!
-//! The kernel follows such a link to the file itself and resolves no path. The directory is that of the thread: a
-//! thread may have a descriptor table of its own, and /proc/self is of no use after the first thread has ended.
+//! The kernel follows such a link to the file itself and resolves no path. The directory is that of
+//! the thread: a thread may have a descriptor table of its own, and /proc/self is of no use after
+//! the first thread has ended.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -26,8 +28,8 @@ impl Descriptors {
         Descriptors(rustix::fs::open(DIRECTORY, flags, Mode::empty()).ok())
     }
 
-    /// Opens the file of `fd` again, with these flags of open(2) and with its own position. `fd` may be an O_PATH
-    /// descriptor. The kernel checks the permissions of the file again.
+    /// Opens the file of `fd` again, with these flags of open(2) and with its own position. `fd`
+    /// may be an O_PATH descriptor. The kernel checks the permissions of the file again.
     ///
     /// Without O_NONBLOCK it waits for a lease of the file to be given up (fcntl(2)).
     pub(crate) fn reopen(&self, fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -43,8 +45,8 @@ impl Descriptors {
         }
     }
 
-    /// Returns true if [`reopen`](Descriptors::reopen) has failed with this error because /proc is not mounted or
-    /// may not be used.
+    /// Returns true if [`reopen`](Descriptors::reopen) has failed with this error because /proc is
+    /// not mounted or may not be used.
     pub(crate) fn are_missing(&self, errno: Errno) -> bool {
         matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::ACCESS)
             && self.0.is_none()

@@ -17,7 +17,8 @@ pub(crate) fn interrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Resu
     call()
 }
 
-/// Returns true for errors that other operations end when they give back their descriptors or their memory.
+/// Returns true for errors that other operations end when they give back their descriptors or their
+/// memory.
 pub(crate) fn is_shortage(errno: Errno) -> bool {
     matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM)
 }

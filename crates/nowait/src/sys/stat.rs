@@ -53,7 +53,8 @@ pub(crate) fn identity(fd: BorrowedFd<'_>) -> Result<Identity, Errno> {
     })
 }
 
-/// The file status flags of a descriptor (fcntl(2), `F_GETFL`). Miri does not implement it for files.
+/// The file status flags of a descriptor (fcntl(2), `F_GETFL`). Miri does not implement it for
+/// files.
 pub(crate) fn flags(fd: BorrowedFd<'_>) -> Result<OFlags, Errno> {
     if cfg!(miri) {
         return Ok(OFlags::empty());
@@ -157,8 +158,8 @@ pub(crate) fn links(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     rustix::fs::fstat(fd).map(|stat| stat.st_nlink.into())
 }
 
-/// Returns true if a user other than root and that of this process owns the file or may write to it. The bits of the group
-/// also tell of access control lists (acl(5)).
+/// Returns true if a user other than root and that of this process owns the file or may write to
+/// it. The bits of the group also tell of access control lists (acl(5)).
 pub(crate) fn others_may_write(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     let stat = rustix::fs::fstat(fd)?;
     let own = [0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid);

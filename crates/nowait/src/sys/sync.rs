@@ -68,8 +68,8 @@ pub(crate) fn wait_timeout<'a, T>(
     }
 }
 
-/// Starts a thread of an engine, with all signals blocked. Miri has no signals, and only the standard
-/// library can set the attributes of a thread there.
+/// Starts a thread of an engine, with all signals blocked. Miri has no signals, and only the
+/// standard library can set the attributes of a thread there.
 pub(crate) fn spawn(
     name: &'static std::ffi::CStr,
     body: impl FnOnce() + Send + 'static,

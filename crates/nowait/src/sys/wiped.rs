@@ -12,8 +12,8 @@ use super::Errno;
 /// A type that may be in such memory.
 ///
 /// # Safety
-/// Zeroed memory is a valid value, also if it is zeroed while it is used. It has no destructor, and its
-/// alignment is at most that of a page.
+/// Zeroed memory is a valid value, also if it is zeroed while it is used. It has no destructor, and
+/// its alignment is at most that of a page.
 pub(crate) unsafe trait Wipe: Sync {}
 
 // SAFETY: 0 is a valid number.
@@ -74,8 +74,8 @@ impl<T: Wipe> Deref for Wiped<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: mapped by `new` with room for `count` values, aligned to a page, and zeroed. A pointer to
-        // no values is only aligned.
+        // SAFETY: mapped by `new` with room for `count` values, aligned to a page, and zeroed. A
+        // pointer to no values is only aligned.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count) }
     }
 }

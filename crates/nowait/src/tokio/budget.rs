@@ -1,9 +1,9 @@
 //! The cooperative budget of a task: tokio gives a task 128 units for each poll.
 //!
-//! tokio defers a task that has used its budget up. If the running task has no units left, tokio's scheduler
-//! also moves a task that has just been woken behind all others. Beside a thousand tasks of nothing but
-//! hits, a task whose timer or socket is ready then waits for all of them. A task therefore yields while it
-//! has units left, by waking itself.
+//! tokio defers a task that has used its budget up. If the running task has no units left, tokio's
+//! scheduler also moves a task that has just been woken behind all others. Beside a thousand tasks
+//! of nothing but hits, a task whose timer or socket is ready then waits for all of them. A task
+//! therefore yields while it has units left, by waking itself.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -11,8 +11,8 @@ use std::task::{Context, Poll, ready};
 
 use ::tokio::task::coop::{has_budget_remaining, poll_proceed};
 
-/// The units that a copy in the calling thread takes. A task whose calls are all hits yields after 42 of
-/// them.
+/// The units that a copy in the calling thread takes. A task whose calls are all hits yields after
+/// 42 of them.
 const UNITS_OF_A_COPY: usize = 3;
 
 /// A larger copy takes the units of several.
@@ -32,8 +32,8 @@ pub(super) fn charge_call(cx: &mut Context<'_>) {
     take(1, cx);
 }
 
-/// Takes the units of a call that has copied this number of bytes in the calling thread. At least one is
-/// left.
+/// Takes the units of a call that has copied this number of bytes in the calling thread. At least
+/// one is left.
 pub(super) fn charge_copy(bytes: usize, cx: &mut Context<'_>) {
     for _ in 0..bytes.div_ceil(COPY).max(1) {
         if !has_more_than(UNITS_OF_A_COPY, cx) {
@@ -43,8 +43,9 @@ pub(super) fn charge_copy(bytes: usize, cx: &mut Context<'_>) {
     }
 }
 
-/// Runs a call as soon as the task may make one, and charges for it. `copied` returns the number of bytes that
-/// the call has copied in the calling thread, or `None` if the call was not served there.
+/// Runs a call as soon as the task may make one, and charges for it. `copied` returns the number of
+/// bytes that the call has copied in the calling thread, or `None` if the call was not served
+/// there.
 pub(super) async fn in_turn<T>(
     call: impl Future<Output = T>,
     copied: impl Fn(&T) -> Option<usize>,
@@ -71,8 +72,8 @@ fn take(units: usize, cx: &mut Context<'_>) {
     }
 }
 
-/// Returns true if the task has more than this number of units. It takes them, and drops them, which gives
-/// them back.
+/// Returns true if the task has more than this number of units. It takes them, and drops them,
+/// which gives them back.
 fn has_more_than(units: usize, cx: &mut Context<'_>) -> bool {
     if !has_budget_remaining() {
         return false;

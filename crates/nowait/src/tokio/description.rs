@@ -1,19 +1,19 @@
 //! An open file description (open(2)), shared by a file's clones. It orders the calls at the file's
 //! position.
 //!
-//! The kernel keeps the position of a regular file. It locks the position during each call that uses it,
-//! also while that call waits for the device. A calling thread that must not block therefore does not use
-//! the position during such a call. Invariant: the calling thread uses the position only while no call of
-//! the file's clones is queued or running, and only with calls that do not wait. Workers make all other
-//! calls, one at a time, in the order of their submission.
+//! The kernel keeps the position of a regular file. It locks the position during each call that
+//! uses it, also while that call waits for the device. A calling thread that must not block
+//! therefore does not use the position during such a call. Invariant: the calling thread uses the
+//! position only while no call of the file's clones is queued or running, and only with calls that
+//! do not wait. Workers make all other calls, one at a time, in the order of their submission.
 //!
-//! Other holders of the description are unknown: a child process, or a duplicate of the descriptor. A try
-//! that has waited for such a holder's lock is noticed by its duration. From then on all calls go to
-//! workers. They do so permanently, unless the first of them finds the lock free.
+//! Other holders of the description are unknown: a child process, or a duplicate of the descriptor.
+//! A try that has waited for such a holder's lock is noticed by its duration. From then on all
+//! calls go to workers. They do so permanently, unless the first of them finds the lock free.
 //!
-//! A description is *private* if no other holder is possible: this library has opened the file, its descriptor was
-//! not given out, and there is no clone. Then a read need not lock the position: it is made at the offset, by a
-//! ring if there is one, and the position is moved afterwards.
+//! A description is *private* if no other holder is possible: this library has opened the file, its
+//! descriptor was not given out, and there is no clone. Then a read need not lock the position: it
+//! is made at the offset, by a ring if there is one, and the position is moved afterwards.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -36,7 +36,8 @@ pub(super) struct Description {
     handle: Handle,
     /// Callers share the lock during a try. A worker holds it exclusively during a call.
     position: RwLock<()>,
-    /// The number of calls that are queued or running. It is changed only under the lock of `queued`.
+    /// The number of calls that are queued or running. It is changed only under the lock of
+    /// `queued`.
     asked: AtomicUsize,
     /// The calls that wait for the running one.
     queued: Mutex<VecDeque<Queued>>,
@@ -59,8 +60,8 @@ const SUSPECTED: u8 = 1;
 /// Another holder keeps the position lock for a long time.
 const SLOW: u8 = 2;
 
-/// A longer try has waited for something: the position lock, a processor, or a device that was slow to
-/// accept a readahead.
+/// A longer try has waited for something: the position lock, a processor, or a device that was slow
+/// to accept a readahead.
 const LONG: Duration = Duration::from_millis(1);
 
 /// A file and its stream hold the description.
@@ -102,8 +103,9 @@ impl Description {
         rustix::fs::tell(&self.handle).ok()
     }
 
-    /// Moves the position after a read of `n` bytes at `at`, where it was. If the descriptor was given out meanwhile, it
-    /// moves only a position that no other holder has moved. A forked child moves none.
+    /// Moves the position after a read of `n` bytes at `at`, where it was. If the descriptor was
+    /// given out meanwhile, it moves only a position that no other holder has moved. A forked child
+    /// moves none.
     pub(super) fn advance(&self, engine: &Engine, at: u64, n: usize) -> std::io::Result<()> {
         let is_ours =
             !self.is_given_out.load(Ordering::Relaxed) || rustix::fs::tell(&self.handle) == Ok(at);
@@ -113,8 +115,8 @@ impl Description {
         Ok(())
     }
 
-    /// Makes a call that does not wait for a device, unless the position lock is known or suspected to be
-    /// held.
+    /// Makes a call that does not wait for a device, unless the position lock is known or suspected
+    /// to be held.
     pub(super) fn at_once<T>(&self, engine: &Engine, call: impl FnOnce() -> T) -> Option<T> {
         // In a forked child no worker could make the call.
         let quick =
@@ -131,8 +133,8 @@ impl Description {
         Some(made)
     }
 
-    /// Submits a call to a worker, to run after all calls submitted before. A place in the engine must have
-    /// been reserved.
+    /// Submits a call to a worker, to run after all calls submitted before. A place in the engine
+    /// must have been reserved.
     pub(super) fn ask(
         self: &Arc<Description>,
         engine: &Engine,
@@ -142,8 +144,8 @@ impl Description {
         let in_flight = Arc::new(OpState::new(waker));
         let ended = Arc::new(Mutex::new(None));
         let to = ended.clone();
-        // For other file types the kernel locks no position. A read that waits must not hold up the write
-        // that it waits for.
+        // For other file types the kernel locks no position. A read that waits must not hold up the
+        // write that it waits for.
         let turn = self.handle.is_regular().then(|| Turn(self.clone()));
         let asked = Asked {
             in_flight: in_flight.clone(),

@@ -34,28 +34,29 @@ const MAX_BUF_SIZE: usize = 2 << 20;
 
 /// An open file on an engine, with the interface and the behaviour of `tokio::fs::File`.
 ///
-/// [`AsyncRead`], [`AsyncWrite`] and [`AsyncSeek`] use and move the kernel's position of the open file.
-/// [Clones](File::try_clone) share the position, and so do duplicates of the descriptor, such as the
-/// standard output of a child process. `read_at` and the other positional methods need no position: they
-/// take `&self` and run concurrently. A write is complete when the next `flush` returns. Dropping the file
-/// earlier does not cancel the write. What was written is on the device after [`sync_all`](File::sync_all) or
-/// [`sync_data`](File::sync_data), and `flush` does not sync.
+/// [`AsyncRead`], [`AsyncWrite`] and [`AsyncSeek`] use and move the kernel's position of the open
+/// file. [Clones](File::try_clone) share the position, and so do duplicates of the descriptor, such
+/// as the standard output of a child process. `read_at` and the other positional methods need no
+/// position: they take `&self` and run concurrently. A write is complete when the next `flush`
+/// returns. Dropping the file earlier does not cancel the write. What was written is on the device
+/// after [`sync_all`](File::sync_all) or [`sync_data`](File::sync_data), and `flush` does not sync.
 ///
 /// If this library has opened the file, and its descriptor was not given out
-/// ([`as_fd`](File::as_fd)), and it has no clone, then a read that is not cached goes to the engine as a
-/// positional read. The poll that takes its result moves the position. A descriptor that is
+/// ([`as_fd`](File::as_fd)), and it has no clone, then a read that is not cached goes to the engine
+/// as a positional read. The poll that takes its result moves the position. A descriptor that is
 /// taken while such a read is in flight has the old position until then.
 ///
-/// The kernel locks the position during any other call that uses it, also while that call waits for a device.
-/// Clones know of each other's calls, and do not touch the position while one of them waits. Other holders
-/// of the open file (child processes, duplicates of the descriptor) are unknown to this library. If one of
-/// them waits for a device in a call that uses the position, the next read or write here that tries the
-/// page cache blocks the calling thread until that call returns. This happens once: after a try that took
-/// more than a millisecond, the calls of the file and its clones go to workers. They go to workers
-/// permanently if the first of them finds the position locked.
+/// The kernel locks the position during any other call that uses it, also while that call waits for
+/// a device. Clones know of each other's calls, and do not touch the position while one of them
+/// waits. Other holders of the open file (child processes, duplicates of the descriptor) are
+/// unknown to this library. If one of them waits for a device in a call that uses the position, the
+/// next read or write here that tries the page cache blocks the calling thread until that call
+/// returns. This happens once: after a try that took more than a millisecond, the calls of the file
+/// and its clones go to workers. They go to workers permanently if the first of them finds the
+/// position locked.
 ///
-/// There are two differences from tokio. Errors keep the kernel's errno (`raw_os_error`). A seek that fails
-/// keeps data that was read and not yet returned; tokio's discards it.
+/// There are two differences from tokio. Errors keep the kernel's errno (`raw_os_error`). A seek
+/// that fails keeps data that was read and not yet returned; tokio's discards it.
 pub struct File {
     handle: Handle,
     /// The file on its engine: set on opening, or on the first use that needs an engine.
@@ -135,8 +136,8 @@ impl File {
         file.sync_data().await.map_err(as_io)
     }
 
-    /// Truncates the file to `size` bytes, or extends it with zeros to `size` bytes: ftruncate(2). The
-    /// position does not change.
+    /// Truncates the file to `size` bytes, or extends it with zeros to `size` bytes: ftruncate(2).
+    /// The position does not change.
     ///
     /// # Errors
     /// The errors of ftruncate(2).
@@ -145,7 +146,8 @@ impl File {
         stream.set_len(file, size).await
     }
 
-    /// The metadata of the file: fstat(2). The result is ready at the first poll on ext4, xfs, f2fs and tmpfs.
+    /// The metadata of the file: fstat(2). The result is ready at the first poll on ext4, xfs, f2fs
+    /// and tmpfs.
     ///
     /// # Errors
     /// The errors of fstat(2).
@@ -156,8 +158,8 @@ impl File {
         }
     }
 
-    /// Returns another handle to the same open file. Reads, writes and seeks of either handle move the
-    /// position of both.
+    /// Returns another handle to the same open file. Reads, writes and seeks of either handle move
+    /// the position of both.
     ///
     /// # Errors
     /// An error if no engine can be created.
@@ -173,7 +175,8 @@ impl File {
         })
     }
 
-    /// Converts into the standard library's file, at the same position. Waits for calls in progress.
+    /// Converts into the standard library's file, at the same position. Waits for calls in
+    /// progress.
     pub async fn into_std(self) -> StdFile {
         let mut this = self;
         loop {
@@ -184,7 +187,8 @@ impl File {
                 Ok(std) => return std,
                 Err(busy) => this = busy,
             }
-            // No descriptor is free to duplicate one that others still use. Wait until one is released.
+            // No descriptor is free to duplicate one that others still use. Wait until one is
+            // released.
             ::tokio::task::yield_now().await;
         }
     }
@@ -216,8 +220,8 @@ impl File {
             Ok(fd) => return Ok(fd.into()),
             Err(handle) => handle,
         };
-        // A clone still uses the descriptor, or a read whose future was dropped. Return a duplicate of the
-        // descriptor.
+        // A clone still uses the descriptor, or a read whose future was dropped. Return a duplicate
+        // of the descriptor.
         if let Ok(fd) = handle.as_fd().try_clone_to_owned() {
             return Ok(fd.into());
         }
@@ -275,8 +279,8 @@ impl File {
         self.most
     }
 
-    /// Reads into `buffer` from `offset` on: [`File::read_at`](crate::File::read_at). Any number of these
-    /// reads may run concurrently on one file, beside its stream.
+    /// Reads into `buffer` from `offset` on: [`File::read_at`](crate::File::read_at). Any number of
+    /// these reads may run concurrently on one file, beside its stream.
     pub async fn read_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> BufResult<B> {
         match self.file() {
             Ok(file) => in_turn(file.read_at(buffer, offset)).await,
@@ -436,8 +440,8 @@ impl From<OwnedFd> for File {
     }
 }
 
-/// Converts a file that was opened with options that only [`crate::OpenOptions`] has, such as an engine or
-/// a mode.
+/// Converts a file that was opened with options that only [`crate::OpenOptions`] has, such as an
+/// engine or a mode.
 impl From<crate::File> for File {
     fn from(file: crate::File) -> File {
         let made = File::of(file.handle().clone(), true);
@@ -459,8 +463,8 @@ impl AsRawFd for File {
     }
 }
 
-/// As in tokio. If a poll unwinds (out of a waker, for example), the file can still be dropped or used.
-/// Memory that the kernel may touch belongs to the operation.
+/// As in tokio. If a poll unwinds (out of a waker, for example), the file can still be dropped or
+/// used. Memory that the kernel may touch belongs to the operation.
 impl UnwindSafe for File {}
 
 impl fmt::Debug for File {

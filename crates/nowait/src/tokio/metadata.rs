@@ -21,8 +21,9 @@ pub(super) async fn at_once(
     in_turn(async { ask() }, |asked| asked.as_ref().map(|_| 0)).await
 }
 
-/// The metadata of a path. `None` if the kernel does not have its names in memory, if the filesystem might
-/// have to ask a device or a server, or for an error other than ENOENT. Then a worker asks.
+/// The metadata of a path. `None` if the kernel does not have its names in memory, if the
+/// filesystem might have to ask a device or a server, or for an error other than ENOENT. Then a
+/// worker asks.
 pub(super) fn of_path(path: &Path) -> Option<io::Result<Metadata>> {
     let file = match resolve_cached(path, OFlags::PATH) {
         Ok(file) => file,

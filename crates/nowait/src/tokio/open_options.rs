@@ -11,7 +11,8 @@ use crate::engine::Engine;
 use crate::file::open_cached;
 use crate::sys::reopen::Descriptors;
 
-/// Options for opening a file: `tokio::fs::OpenOptions`, with the rules of [`std::fs::OpenOptions`].
+/// Options for opening a file: `tokio::fs::OpenOptions`, with the rules of
+/// [`std::fs::OpenOptions`].
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -31,7 +32,8 @@ use crate::sys::reopen::Descriptors;
 pub struct OpenOptions {
     std: std::fs::OpenOptions,
     reads: bool,
-    /// True if options other than `read` were set. The standard library does not expose their values.
+    /// True if options other than `read` were set. The standard library does not expose their
+    /// values.
     more: bool,
     engine: Option<Engine>,
 }
@@ -181,7 +183,8 @@ pub struct DirBuilder {
 }
 
 impl DirBuilder {
-    /// Creates only the last directory of a path, with permission bits 0o777 before the umask is applied.
+    /// Creates only the last directory of a path, with permission bits 0o777 before the umask is
+    /// applied.
     pub fn new() -> DirBuilder {
         DirBuilder::default()
     }

@@ -1,4 +1,5 @@
-//! Operations on paths: the functions of `tokio::fs`, on the process's engine. Workers make the calls that may block.
+//! Operations on paths: the functions of `tokio::fs`, on the process's engine. Workers make the
+//! calls that may block.
 
 use std::fs::{self, Metadata, Permissions};
 use std::io::{self, ErrorKind, Read};
@@ -36,8 +37,9 @@ async fn about_both<T: Send + 'static>(
     about(from, move |from| call(from, &to)).await
 }
 
-/// Reads a file that can be opened in the calling thread without blocking. The engine reads what is not cached. `None` if it
-/// cannot be opened so, is not smaller than the engine's copy limit, or has grown meanwhile: then a worker reads it.
+/// Reads a file that can be opened in the calling thread without blocking. The engine reads what is
+/// not cached. `None` if it cannot be opened so, is not smaller than the engine's copy limit, or
+/// has grown meanwhile: then a worker reads it.
 async fn contents(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let engine = Engine::process()?;
     let read = async {
@@ -73,8 +75,9 @@ fn known(path: &Path) -> io::Result<fs::File> {
     Ok(file)
 }
 
-/// Reads the contents of a file: [`std::fs::read`]. The result is ready at the first poll if the file [can
-/// be opened so](crate::OpenOptions::open), is cached, and is smaller than the engine's copy limit.
+/// Reads the contents of a file: [`std::fs::read`]. The result is ready at the first poll if the
+/// file [can be opened so](crate::OpenOptions::open), is cached, and is smaller than the engine's
+/// copy limit.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -113,8 +116,8 @@ pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
     }
 }
 
-/// Creates or truncates a file and writes all of `contents`: [`std::fs::write`]. The bytes are copied
-/// first, as in `tokio::fs::write`.
+/// Creates or truncates a file and writes all of `contents`: [`std::fs::write`]. The bytes are
+/// copied first, as in `tokio::fs::write`.
 ///
 /// # Errors
 /// The errors of [`std::fs::write`].
@@ -131,9 +134,9 @@ pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u6
     about_both(from, to, |from, to| fs::copy(from, to)).await
 }
 
-/// Returns the metadata of a path, following symbolic links: [`std::fs::metadata`], stat(2). The result is
-/// ready at the first poll if the path is cached, on a filesystem of type ext4, xfs or f2fs on which a file
-/// was opened before.
+/// Returns the metadata of a path, following symbolic links: [`std::fs::metadata`], stat(2). The
+/// result is ready at the first poll if the path is cached, on a filesystem of type ext4, xfs or
+/// f2fs on which a file was opened before.
 ///
 /// # Errors
 /// The errors of [`std::fs::metadata`].

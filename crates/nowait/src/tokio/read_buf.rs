@@ -4,8 +4,8 @@
 use crate::read::{Start, Started};
 use crate::sys::uninit_slice::UninitSlice;
 
-/// Starts a read into the free part of a `ReadBuf`, at most `most` bytes of it, and marks the bytes it
-/// filled. That includes the first part of a read that the engine completes.
+/// Starts a read into the free part of a `ReadBuf`, at most `most` bytes of it, and marks the bytes
+/// it filled. That includes the first part of a read that the engine completes.
 pub(crate) fn start_into_read_buf(
     dst: &mut ::tokio::io::ReadBuf<'_>,
     most: usize,

@@ -127,8 +127,8 @@ impl DirEntry {
     pub async fn metadata(&self) -> io::Result<Metadata> {
         let (directory, name) = (self.directory.clone(), self.name.clone());
         let call = move || {
-            // Only the standard library's own calls create its metadata type, and they take no directory
-            // descriptor.
+            // Only the standard library's own calls create its metadata type, and they take no
+            // directory descriptor.
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let entry = rustix::fs::openat(&directory, &name, flags, Mode::empty())?;
             sys::stat::as_std(entry.as_fd(), std::fs::File::metadata)
@@ -136,8 +136,8 @@ impl DirEntry {
         on_worker(&Engine::process()?, None, call).await
     }
 
-    /// Returns the file type. On most filesystems the directory stores it. Otherwise fstatat(2) is called,
-    /// as it is for the first entry of each type in a process.
+    /// Returns the file type. On most filesystems the directory stores it. Otherwise fstatat(2) is
+    /// called, as it is for the first entry of each type in a process.
     ///
     /// # Errors
     /// The errors of fstatat(2), if it is called.
@@ -155,8 +155,8 @@ impl DirEntry {
     }
 }
 
-/// The standard library's `FileType` for a type, set after a file of that type was seen. The standard
-/// library offers no other way to create one. Returns `None` for an unknown type.
+/// The standard library's `FileType` for a type, set after a file of that type was seen. The
+/// standard library offers no other way to create one. Returns `None` for an unknown type.
 fn seen(kind: Kind) -> Option<&'static OnceBox<FileType>> {
     static SEEN: [OnceBox<FileType>; 7] = [const { OnceBox::new() }; 7];
     let all = [

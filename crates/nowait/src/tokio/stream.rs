@@ -1,5 +1,5 @@
-//! The stream of a file, behind its AsyncRead, AsyncWrite and AsyncSeek. It makes one call at a time, at
-//! the kernel's position.
+//! The stream of a file, behind its AsyncRead, AsyncWrite and AsyncSeek. It makes one call at a
+//! time, at the kernel's position.
 //!
 //! ```text
 //!  poll_read ─► call in progress ended? ─► unread bytes? ─► read::start at the position ─ some ─► Ready
@@ -7,14 +7,15 @@
 //!  poll_write ─► call in progress ended? ─► write::start at the position ─ some ─► Ready
 //!                                            └ none ─► a worker writes a copy; Ready immediately
 //! ```
-//! A write that was accepted is in progress when `poll_write` returns. The next call returns its result. A
-//! read whose future is dropped continues, and the next read returns its bytes.
+//! A write that was accepted is in progress when `poll_write` returns. The next call returns its
+//! result. A read whose future is dropped continues, and the next read returns its bytes.
 //!
-//! [`Description`] orders the calls at the position of a seekable file. Pipes, sockets and terminals have
-//! no position: their reads and writes are operations of the engine, so that a ring can wait for them.
+//! [`Description`] orders the calls at the position of a seekable file. Pipes, sockets and
+//! terminals have no position: their reads and writes are operations of the engine, so that a ring
+//! can wait for them.
 //!
-//! If no other holder of the position is possible, a read is an operation of the engine, too: at the offset
-//! where the position is. The poll that takes its result moves the position.
+//! If no other holder of the position is possible, a read is an operation of the engine, too: at
+//! the offset where the position is. The poll that takes its result moves the position.
 
 use std::io;
 use std::sync::Arc;
@@ -202,8 +203,8 @@ impl Stream {
         Doing::Call(self.description.ask(engine, transfer, waker))
     }
 
-    /// Writes the slices, at most `most` bytes: in the calling thread if that is known not to block.
-    /// Otherwise it starts a write of a copy and returns the number of bytes copied.
+    /// Writes the slices, at most `most` bytes: in the calling thread if that is known not to
+    /// block. Otherwise it starts a write of a copy and returns the number of bytes copied.
     pub(super) fn poll_write(
         &mut self,
         file: &File,
@@ -249,8 +250,8 @@ impl Stream {
                 return Poll::Ready(Ok(n));
             }
         }
-        // A write that was accepted must complete even if it is never polled again. It therefore needs a
-        // place.
+        // A write that was accepted must complete even if it is never polled again. It therefore
+        // needs a place.
         ready!(self.poll_place(file, cx, "write"))?;
         let back = self.unread.len();
         let mut copy = self.unread.take_room();
@@ -334,7 +335,8 @@ impl Stream {
         }
     }
 
-    /// Changes the file's size. Unread bytes are discarded, because they may no longer be in the file.
+    /// Changes the file's size. Unread bytes are discarded, because they may no longer be in the
+    /// file.
     pub(super) async fn set_len(&mut self, file: &File, size: u64) -> io::Result<()> {
         let place = |cx: &mut Context<'_>| self.poll_place(file, cx, "set_len");
         std::future::poll_fn(place).await?;
@@ -396,8 +398,8 @@ impl Stream {
 }
 
 /// Returns true if lseek(2) waits for nothing but the position lock. That is the case on some known
-/// filesystems, and on those that support NOWAIT reads. Others may ask a server for the end of the file, or wait for a lock of the file
-/// that a copy holds.
+/// filesystems, and on those that support NOWAIT reads. Others may ask a server for the end of the
+/// file, or wait for a lock of the file that a copy holds.
 fn seeks_at_once(handle: &Handle, to: io::SeekFrom) -> bool {
     let nowhere = matches!(to, io::SeekFrom::Start(0) | io::SeekFrom::Current(0));
     let local = handle.nowait_read().works() || handle.filesystem().stats_at_once();

@@ -91,8 +91,8 @@ impl Transfer {
                 Ended::of_write(result.map_err(io::Error::from), op)
             }
             Call::Seek(to) => {
-                // One lseek(2). A clone may have moved the position since the bytes were read. Then a seek by
-                // the unread bytes alone may lead to a position before the file.
+                // One lseek(2). A clone may have moved the position since the bytes were read. Then
+                // a seek by the unread bytes alone may lead to a position before the file.
                 let to = match to {
                     io::SeekFrom::Start(to) => Ok(SeekFrom::Start(to)),
                     io::SeekFrom::End(by) => Ok(SeekFrom::End(by)),
@@ -135,8 +135,8 @@ impl Ended {
     }
 }
 
-/// Reads at most `most` bytes into memory that the operation owns, even if the future is dropped. At an offset, too, an
-/// error after some bytes is returned by the next read.
+/// Reads at most `most` bytes into memory that the operation owns, even if the future is dropped.
+/// At an offset, too, an error after some bytes is returned by the next read.
 pub(super) fn read(handle: &Handle, mut room: Vec<u8>, most: usize) -> Read {
     room.reserve(most);
     Read::stream(handle, Box::new(room.limit(most))).or_part()
@@ -147,8 +147,8 @@ pub(super) fn write(handle: &Handle, bytes: Vec<u8>) -> Write {
     Write::stream(handle, Box::new(bytes)).all()
 }
 
-/// read(2). For an O_DIRECT file that permits unaligned reads: pread(2) and lseek(2), because only a read
-/// at an offset can use an aligned buffer.
+/// read(2). For an O_DIRECT file that permits unaligned reads: pread(2) and lseek(2), because only
+/// a read at an offset can use an aligned buffer.
 fn at_position(handle: &Handle, op: &mut Read) -> Result<usize, Errno> {
     if handle.bounce_alignment().is_none() {
         return to_its_end(op);

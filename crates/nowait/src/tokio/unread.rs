@@ -1,4 +1,5 @@
-//! Bytes that were read at a file's position and not yet returned. The kernel's position is past them.
+//! Bytes that were read at a file's position and not yet returned. The kernel's position is past
+//! them.
 
 use std::fmt;
 

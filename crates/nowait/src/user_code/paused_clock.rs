@@ -1,12 +1,13 @@
 //! The paused clock of a tokio runtime: `tokio::time::pause`, or a test with `start_paused = true`.
 //!
-//! A runtime with a paused clock that has nothing to do advances it to the next timer. The clock stands still
-//! while a task of `spawn_blocking` runs, as the calls of `tokio::fs` are. For operations of an engine, which the
-//! runtime knows nothing of, a [`Hold`] keeps such a task waiting until they have ended.
+//! A runtime with a paused clock that has nothing to do advances it to the next timer. The clock
+//! stands still while a task of `spawn_blocking` runs, as the calls of `tokio::fs` are. For
+//! operations of an engine, which the runtime knows nothing of, a [`Hold`] keeps such a task
+//! waiting until they have ended.
 //!
-//! A hold is made with each waker that a future of this crate registers, and dropped after that waker has been
-//! woken. While the clock runs, that costs two readings of it, and none in a runtime with several threads, whose
-//! clock cannot be paused.
+//! A hold is made with each waker that a future of this crate registers, and dropped after that
+//! waker has been woken. While the clock runs, that costs two readings of it, and none in a runtime
+//! with several threads, whose clock cannot be paused.
 
 /// Holds the clock of the current runtime, if that is paused.
 #[cfg(not(feature = "paused-clock"))]

@@ -48,8 +48,8 @@ impl WakerSlot {
         }
     }
 
-    /// Removes the waker of a future that is gone, unless another thread is about to do so. It takes no lock that
-    /// another thread may have held at a fork.
+    /// Removes the waker of a future that is gone, unless another thread is about to do so. It
+    /// takes no lock that another thread may have held at a fork.
     pub(crate) fn forget(&self) {
         let previous = self.0.try_lock().ok().and_then(|mut held| held.take());
         user_code::discard(previous);

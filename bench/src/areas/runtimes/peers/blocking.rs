@@ -1,5 +1,5 @@
-//! std's positional calls in tokio's spawn_blocking, one open file for all tasks. The buffer goes to the
-//! blocking thread and comes back.
+//! std's positional calls in tokio's spawn_blocking, one open file for all tasks. The buffer goes
+//! to the blocking thread and comes back.
 
 use std::fs::File;
 use std::io;

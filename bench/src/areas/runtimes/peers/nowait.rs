@@ -1,4 +1,5 @@
-//! nowait::tokio::File: positional calls on one file for all tasks, or the stream, with a file for each.
+//! nowait::tokio::File: positional calls on one file for all tasks, or the stream, with a file for
+//! each.
 
 use std::io;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 
 use std::io;
 
-/// Runs `work` on this many threads, with the number of the thread. Returns when all threads are done, or
-/// after the first error.
+/// Runs `work` on this many threads, with the number of the thread. Returns when all threads are
+/// done, or after the first error.
 pub fn run(
     threads: u64,
     work: impl Fn(u64) -> io::Result<()> + Clone + Send + 'static,

@@ -1,5 +1,5 @@
-//! A file with a position, as in tokio: seek, then read or write. nowait's file and tokio's file share this
-//! code.
+//! A file with a position, as in tokio: seek, then read or write. nowait's file and tokio's file
+//! share this code.
 
 use std::io::{self, SeekFrom};
 

@@ -1,4 +1,5 @@
-//! tokio::fs::File: seek, then read or write. Each task has its own file, because a file has one position.
+//! tokio::fs::File: seek, then read or write. Each task has its own file, because a file has one
+//! position.
 
 use std::io;
 

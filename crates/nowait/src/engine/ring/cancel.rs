@@ -1,5 +1,5 @@
-//! Cancel requests of a ring: `IORING_OP_ASYNC_CANCEL`. A polled ring does not support them, and its
-//! operations end when the device completes them.
+//! Cancel requests of a ring: `IORING_OP_ASYNC_CANCEL`. A polled ring does not support them, and
+//! its operations end when the device completes them.
 
 use std::time::{Duration, Instant};
 

@@ -87,8 +87,8 @@ fn memory(ring: &IoUring, pools: &[BufferPool]) -> io::Result<Vec<(Range<usize>,
             iov_len: piece.len(),
         })
         .collect();
-    // SAFETY: the memory is mapped as long as its pools exist. `Registrations` holds them as long as
-    // the ring exists. The kernel writes only to memory that operations own.
+    // SAFETY: the memory is mapped as long as its pools exist. `Registrations` holds them as long
+    // as the ring exists. The kernel writes only to memory that operations own.
     unsafe { ring.submitter().register_buffers(&iovecs)? };
     Ok(memory)
 }

@@ -103,8 +103,8 @@ pub(super) fn start_owner(
         .unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
 }
 
-/// The number of yields of the owner before it sleeps. A thread that just received a completion often submits
-/// the next operation soon.
+/// The number of yields of the owner before it sleeps. A thread that just received a completion
+/// often submits the next operation soon.
 const YIELDS: usize = 4;
 
 /// The loop of the owner: take messages, submit, reap, deliver completions, sleep.

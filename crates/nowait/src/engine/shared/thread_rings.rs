@@ -8,12 +8,13 @@
 //! ```
 //! A reaper is a task of the runtime. It takes the completions of one ring.
 //!
-//! The kernel finishes a buffered read in the thread that submitted it. So a thread that ends takes its
-//! cold reads with it: they fail with EFAULT or ECANCELED, and a worker repeats them. Other requests than
-//! buffered reads of regular files go to the owner.
+//! The kernel finishes a buffered read in the thread that submitted it. So a thread that ends takes
+//! its cold reads with it: they fail with EFAULT or ECANCELED, and a worker repeats them. Other
+//! requests than buffered reads of regular files go to the owner.
 //!
-//! A ring ends with its thread, with the engine or with the runtime. The completions that the kernel still
-//! owes are then taken by the reaper, or by a thread of their own if the runtime has ended.
+//! A ring ends with its thread, with the engine or with the runtime. The completions that the
+//! kernel still owes are then taken by the reaper, or by a thread of their own if the runtime has
+//! ended.
 
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, RawFd};
@@ -92,8 +93,8 @@ impl ThreadRings {
         }
     }
 
-    /// Returns true for a read that the kernel does without its own workers, and whose copy may be made in
-    /// the calling thread. While the engine is congested, the submission may wait.
+    /// Returns true for a read that the kernel does without its own workers, and whose copy may be
+    /// made in the calling thread. While the engine is congested, the submission may wait.
     fn takes(&self, request: &Request) -> bool {
         let Kind::Read(read) = &request.op.body.kind else {
             return false;
@@ -285,7 +286,8 @@ impl AsRawFd for Watched {
 }
 
 impl Drop for Watched {
-    /// The reaper has ended, or the runtime. Nothing else takes the completions that are still owed.
+    /// The reaper has ended, or the runtime. Nothing else takes the completions that are still
+    /// owed.
     fn drop(&mut self) {
         let ring = self.0.clone();
         ring.close();

@@ -1,7 +1,7 @@
 //! The filesystems on which files were opened.
 //!
-//! A handle refers to its filesystem's learnt properties. This table keeps them for the next file. If there
-//! are many filesystems, those without open files are removed.
+//! A handle refers to its filesystem's learnt properties. This table keeps them for the next file.
+//! If there are many filesystems, those without open files are removed.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -11,15 +11,15 @@ use super::{Filesystem, magic};
 use crate::sys::process::PerProcess;
 use crate::sys::stat::FilesystemId;
 
-/// Filesystems whose regular files are opened without I/O after their path is resolved, and whose fstat(2)
-/// reads memory alone.
+/// Filesystems whose regular files are opened without I/O after their path is resolved, and whose
+/// fstat(2) reads memory alone.
 const OPEN_AT_ONCE: [u64; 3] = [magic::EXT4, magic::XFS, magic::F2FS];
 
 /// The number of filesystems above which those without open files are removed.
 const KEPT: usize = 64;
 
-/// The table of this process. A child process starts with a new one, because another thread may hold the
-/// lock during fork.
+/// The table of this process. A child process starts with a new one, because another thread may
+/// hold the lock during fork.
 static KNOWN: PerProcess<RwLock<Known>> = PerProcess::new();
 
 #[derive(Debug)]
@@ -67,17 +67,18 @@ impl Filesystem {
         known.take_in(id)
     }
 
-    /// Returns true if the regular files of a block device can be opened for reading without waiting, after
-    /// their paths are resolved. That is the case on known filesystem types on which a file was opened
-    /// before (the first open may write). On other types a server may have to be asked. Device numbers
-    /// without a device are reused by later mounts, and are not accepted.
+    /// Returns true if the regular files of a block device can be opened for reading without
+    /// waiting, after their paths are resolved. That is the case on known filesystem types on which
+    /// a file was opened before (the first open may write). On other types a server may have to be
+    /// asked. Device numbers without a device are reused by later mounts, and are not accepted.
     pub(crate) fn opens_at_once(dev: u64) -> bool {
         let is_one = |fs: &Arc<Filesystem>| fs.device() == dev && fs.is_at_once();
         let known = || known().read().unwrap_or_else(PoisonError::into_inner);
         rustix::fs::major(dev) != 0 && known().filesystems.values().any(is_one)
     }
 
-    /// Returns true if fstat(2) and lseek(2) of its open files do not wait for a device or a server.
+    /// Returns true if fstat(2) and lseek(2) of its open files do not wait for a device or a
+    /// server.
     #[cfg(feature = "tokio")]
     pub(crate) fn stats_at_once(&self) -> bool {
         self.is_memory() || self.is_at_once()
