@@ -36,7 +36,7 @@ test-packages: deb ## the packages installed, tried and purged in a small Debian
 package: ## the crates as they are published, built from their packages: 2 minutes
 	@# cargo would take the sources and the objects of an earlier run, since the versions are the same
 	rm -rf $(or $(CARGO_HOME),$(HOME)/.cargo)/registry/src/-*/nowait* $(target)/publish
-	cargo publish --workspace --dry-run --allow-dirty --target-dir $(target)/publish
+	CARGO_PROFILE_DEV_OPT_LEVEL=0 CARGO_PROFILE_DEV_DEBUG=none cargo publish --workspace --dry-run --allow-dirty --target-dir $(target)/publish
 
 test: ## all tests on this machine's kernel (NOWAIT_TEST_ALL=1: a skipped test fails)
 	scripts/install-deps.sh

@@ -356,6 +356,8 @@ impl Drop for Borrow {
 
 #[cfg(all(test, not(miri)))]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     /// An evictor that sees no borrow frees the frame for a moment. No borrower may have it
@@ -366,10 +368,12 @@ mod tests {
         let state = &AtomicI32::new(borrows.name(0));
         let (freed, ended) = (&AtomicBool::new(false), &AtomicBool::new(false));
         let pause = || (0..20).for_each(|_| std::hint::spin_loop());
+        // membarrier(2) takes milliseconds if the other thread's processor is emulated.
+        let end = Instant::now() + Duration::from_secs(5);
         std::thread::scope(|s| {
             s.spawn(move || {
                 let mut times = 0;
-                while times < 200_000 {
+                while times < 200_000 && Instant::now() < end {
                     state.store(0, Ordering::Release);
                     if borrows.settle() && !borrows.of(0).borrowed {
                         freed.store(true, Ordering::SeqCst);
