@@ -22,7 +22,7 @@ fn names(report: &Value) -> Vec<&str> {
 
 /// Returns true if io_uring is available.
 fn has_ring() -> bool {
-    let ring = nowait::capability::Kernel::get().io_uring;
+    let ring = nowait::support::Kernel::get().io_uring;
     has(&format!("io_uring: {ring}"), ring.is_yes())
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use nowait::capability::Kernel;
+use nowait::support::Kernel;
 
 use crate::guard::guard_or;
 

@@ -394,6 +394,7 @@ pub unsafe extern "C" fn nw_engine_feature(
     len: size_t,
 ) -> c_int {
     use nowait::engine::Feature;
+    use nowait::support::Support;
     guard(|| {
         if name.is_null() || (buf.is_null() && len > 0) {
             return Err(libc::EFAULT);
@@ -401,15 +402,18 @@ pub unsafe extern "C" fn nw_engine_feature(
         // SAFETY: the C program's promise: the manual page.
         let (engine, name) =
             unsafe { (Slot::<Inner>::get(engine)?, std::ffi::CStr::from_ptr(name)) };
-        let features = match &engine.engine {
-            Kind::Shared(engine) => engine.features(),
-            Kind::Local(local) => local.engine.borrow().features(),
-        };
         let feature = Feature::ALL
             .into_iter()
-            .find(|feature| feature.name().as_bytes() == name.to_bytes())
+            .find(|feature| feature.to_string().as_bytes() == name.to_bytes())
             .ok_or(libc::ENOENT)?;
-        let why = features.why_not(feature).unwrap_or_default();
+        let support = match &engine.engine {
+            Kind::Shared(engine) => engine.support(feature),
+            Kind::Local(local) => local.engine.borrow().support(feature),
+        };
+        let why = match support {
+            Support::No(_) => support.to_string(),
+            Support::Yes | Support::Untried => String::new(),
+        };
         if len > 0 {
             let n = why.len().min(len - 1);
             // SAFETY: as above: the buffer has `len` bytes.
@@ -418,6 +422,6 @@ pub unsafe extern "C" fn nw_engine_feature(
                 *buf.add(n) = 0;
             }
         }
-        Ok(c_int::from(!features.has(feature)))
+        Ok(c_int::from(!support.is_yes()))
     })
 }

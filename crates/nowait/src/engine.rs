@@ -40,11 +40,11 @@ mod yield_before_sleep;
 pub use backend::Backend;
 #[cfg(any(fuzzing, nowait_internals))]
 pub use completion_queue::completions::Completions;
-pub use features::{Availability, Feature, Features};
+pub use features::Feature;
 pub use file_set::FileSet;
 pub use local::LocalEngine;
 pub use options::Options;
-pub use ring::capabilities::RingCapabilities;
+pub use ring::support::RingSupport;
 pub use ring::options::Polled;
 pub use run::Run;
 pub use shared::Engine;

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::handle::registered::{OpenFile, Slot};
 use crate::kernel::alignment::Alignment;
 use crate::kernel::filesystem::Filesystem;
-use crate::kernel::support::Support;
+use crate::kernel::support::SupportCell;
 use crate::policy::history::History;
 use crate::policy::mode::Mode;
 use crate::policy::readahead::Readahead;
@@ -48,8 +48,8 @@ struct Inner {
     /// True if unaligned reads of the file go through an aligned buffer.
     unaligned: bool,
     mode: Option<Mode>,
-    nowait_read: Support,
-    nowait_write: Support,
+    nowait_read: SupportCell,
+    nowait_write: SupportCell,
     filesystem: Arc<Filesystem>,
     history: History,
     readahead: Readahead,
@@ -130,8 +130,8 @@ impl Handle {
             alignment,
             unaligned: false,
             mode,
-            nowait_read: Support::like(&filesystem.nowait_read),
-            nowait_write: Support::like(&filesystem.nowait_write),
+            nowait_read: SupportCell::like(&filesystem.nowait_read),
+            nowait_write: SupportCell::like(&filesystem.nowait_write),
             filesystem,
             history: History::default(),
             readahead: Readahead::default(),
@@ -316,12 +316,12 @@ impl Handle {
     }
 
     /// Support for `RWF_NOWAIT` reads on this file.
-    pub(crate) fn nowait_read(&self) -> &Support {
+    pub(crate) fn nowait_read(&self) -> &SupportCell {
         &self.0.nowait_read
     }
 
     /// Support for buffered `RWF_NOWAIT` writes on this file.
-    pub(crate) fn nowait_write(&self) -> &Support {
+    pub(crate) fn nowait_write(&self) -> &SupportCell {
         &self.0.nowait_write
     }
 

@@ -1,7 +1,6 @@
-//! The abilities of the kernel, of a filesystem and of a file.
+//! What the kernel, a filesystem and a file support.
 
 pub(crate) mod alignment;
-pub mod capability;
 pub mod filesystem;
 pub(crate) mod flags;
-pub(crate) mod support;
+pub mod support;

@@ -47,7 +47,7 @@
 //! | read cached data from any descriptor, without an engine | [`read::cached`] |
 //! | learn how much of a file is in the page cache | [`residency`] |
 //! | give memory to an operation | [`buffer`]: [`IoBuf`], [`IoBufMut`] |
-//! | learn what the kernel, the sandbox and a filesystem allow | [`capability`], [`filesystem`] |
+//! | learn what the kernel, the sandbox and a filesystem allow | [`support`], [`filesystem`] |
 //! | learn if trying the cache first saves time | [`cost`] |
 //! | count the operations of an engine | [`stats`] |
 //!
@@ -162,7 +162,7 @@ pub use file::{File, Open, OpenOptions, ReadAt, SyncFile, WriteAt, reopen};
 pub use handle::Handle;
 pub use kernel::alignment::{Alignment, AtomicWrites};
 pub use kernel::flags::RwFlags;
-pub use kernel::{capability, filesystem};
+pub use kernel::{filesystem, support};
 pub use mapping::Mapping;
 pub use metadata::{FileType, Metadata, StatxMask};
 pub use policy::mode::Mode;

@@ -4,8 +4,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use nowait::buffer::{Buffer, BufferPool, PoolBuffer, Source};
-use nowait::engine::{Engine, Feature, Features, LocalEngine, Options, Polled, Wait};
+use nowait::engine::{Engine, Feature, LocalEngine, Options, Polled, Wait};
 use nowait::op::{Op, Read, Write};
+use nowait::support::Support;
 use nowait::{Completion, ErrorKind, Handle};
 
 use super::load::Load;
@@ -76,7 +77,6 @@ impl Kind {
         for completion in done {
             completion.result.map_err(say)?;
         }
-        let features = engine.features();
         let wanted = [
             (Feature::RegisteredFiles, self.fixed),
             (Feature::RegisteredBuffers, self.fixed),
@@ -86,7 +86,8 @@ impl Kind {
         let lacking = wanted.into_iter().filter(|(_, wanted)| *wanted);
         Ok(lacking
             .filter_map(|(feature, _)| {
-                Some(format!("no {feature}: {}", features.why_not(feature)?))
+                let support = engine.support(feature);
+                matches!(support, Support::No(_)).then(|| format!("{feature}: {support}"))
             })
             .collect())
     }
@@ -158,10 +159,10 @@ impl AnyEngine {
         }
     }
 
-    fn features(&self) -> Features {
+    fn support(&self, feature: Feature) -> Support {
         match self {
-            AnyEngine::Local(engine) => engine.features(),
-            AnyEngine::Shared(engine) => engine.features(),
+            AnyEngine::Local(engine) => engine.support(feature),
+            AnyEngine::Shared(engine) => engine.support(feature),
         }
     }
 

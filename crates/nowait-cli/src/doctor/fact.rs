@@ -1,6 +1,6 @@
 //! The result of one check, and lists of results.
 
-use nowait::capability::Capability;
+use nowait::support::Support;
 use rustix::io::Errno;
 use serde::{Serialize, Serializer};
 
@@ -71,11 +71,12 @@ impl Fact {
         }
     }
 
-    /// A capability that the library has found.
-    pub fn capability(key: &str, label: &str, capability: Capability) -> Fact {
-        match capability {
-            Capability::Yes => Fact::yes(key, label),
-            Capability::No(errno) => Fact::refused(key, label, errno),
+    /// The support that the library has found.
+    pub fn support(key: &str, label: &str, support: Support) -> Fact {
+        match support {
+            Support::Untried => Fact::untried(key, label, "not requested"),
+            Support::Yes => Fact::yes(key, label),
+            Support::No(errno) => Fact::refused(key, label, errno),
         }
     }
 

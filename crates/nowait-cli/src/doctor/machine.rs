@@ -1,9 +1,8 @@
 //! The machine, and the features that its kernel and this process's sandbox allow.
 
 use nowait::buffer::BufferPool;
-use nowait::capability::Kernel;
-use nowait::engine::RingCapabilities as Ring;
-use nowait::engine::{Availability, Backend, Feature, Features, Options, Polled};
+use nowait::engine::{Backend, Feature, LocalEngine, Options, Polled, RingSupport};
+use nowait::support::Kernel;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::process::{Resource, getrlimit};
 
@@ -37,21 +36,20 @@ pub fn kernel() -> Facts {
         ResolveFlags::empty(),
     );
     let mut facts = vec![
-        Fact::capability("preadv2", "preadv2", known.preadv2),
-        Fact::capability("pwritev2", "pwritev2", known.pwritev2),
-        Fact::capability("cachestat", "cachestat", known.cachestat),
+        Fact::support("preadv2", "preadv2", known.preadv2),
+        Fact::support("pwritev2", "pwritev2", known.pwritev2),
+        Fact::support("cachestat", "cachestat", known.cachestat),
         Fact::tried("statx", "statx", statx),
         Fact::tried("openat2", "openat2", openat2),
-        Fact::capability("io_uring", "io_uring", known.io_uring),
+        Fact::support("io_uring", "io_uring", known.io_uring),
     ];
-    if let Some(ring) = Ring::probe() {
+    if let Some(ring) = RingSupport::probe() {
         facts.extend(ring_facts(&ring));
     }
     Facts(facts)
 }
 
-fn ring_facts(ring: &Ring) -> Vec<Fact> {
-    let capability = |key, label, what| Fact::capability(key, label, what);
+fn ring_facts(ring: &RingSupport) -> Vec<Fact> {
     let feature = |key, label, has: bool| {
         if has {
             Fact::yes(key, label)
@@ -64,20 +62,20 @@ fn ring_facts(ring: &Ring) -> Vec<Fact> {
         }
     };
     let mut facts = vec![
-        capability(
+        Fact::support(
             "io_uring_single_issuer",
             "  SINGLE_ISSUER",
             ring.single_issuer,
         ),
-        capability(
+        Fact::support(
             "io_uring_defer_taskrun",
             "  DEFER_TASKRUN",
             ring.defer_taskrun,
         ),
         feature("io_uring_ext_arg", "  EXT_ARG", ring.ext_arg),
         feature("io_uring_nodrop", "  NODROP", ring.nodrop),
-        capability("io_uring_sqpoll", "  SQPOLL", ring.sqpoll).noting("used only on request"),
-        capability("io_uring_iopoll", "  IOPOLL", ring.iopoll).noting("used only on request"),
+        Fact::support("io_uring_sqpoll", "  SQPOLL", ring.sqpoll).noting("used only on request"),
+        Fact::support("io_uring_iopoll", "  IOPOLL", ring.iopoll).noting("used only on request"),
     ];
     facts.extend(engine_facts());
     facts.extend(ring.operations.iter().map(|&(name, has)| {
@@ -98,14 +96,12 @@ fn engine_facts() -> Vec<Fact> {
         Ok(pool) => plain.clone().ring_workers(0, 0).buffers(&pool),
         Err(_) => plain.clone().ring_workers(0, 0),
     };
-    let hybrid = features(&plain.polled(Polled::Hybrid));
-    let known = features(&asking);
-    let fact = |key: &str, label: &str, feature: Feature, known: &Result<Features, String>| {
+    let hybrid = engine(&plain.polled(Polled::Hybrid));
+    let known = engine(&asking);
+    let fact = |key: &str, label: &str, feature: Feature, made: &Result<LocalEngine, String>| {
         let key = format!("io_uring_{key}");
-        match known.as_ref().map(|known| known.get(feature)) {
-            Ok(Availability::Available) => Fact::yes(key, label),
-            Ok(Availability::Lacking(why)) => Fact::no(key, label, why),
-            Ok(_) => Fact::untried(key, label, "not requested"),
+        match made {
+            Ok(engine) => Fact::support(&key, label, engine.support(feature)),
             Err(why) => Fact::no(key, label, why),
         }
     };
@@ -145,10 +141,9 @@ fn engine_facts() -> Vec<Fact> {
     ]
 }
 
-/// The features of an engine with these options and a set of registered files, or the error of
-/// building it.
-fn features(options: &Options) -> Result<Features, String> {
+/// An engine with these options and a set of registered files, or the error of making it.
+fn engine(options: &Options) -> Result<LocalEngine, String> {
     let mut engine = options.build_local().map_err(|e| e.to_string())?;
     let _ = engine.file_set(1);
-    Ok(engine.features())
+    Ok(engine)
 }

@@ -101,5 +101,5 @@ fn insisted(backend: Option<Backend>) -> Result<Option<(Backend, &'static str)>>
 
 /// The error for registered files of an engine without a ring.
 pub(super) fn no_ring() -> std::io::Error {
-    std::io::Error::new(std::io::ErrorKind::Unsupported, "the engine has no ring")
+    std::io::Error::from_raw_os_error(libc::ENXIO)
 }

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use once_cell::race::OnceBox;
 
-use super::backend::Choice;
 use super::class::Class;
 use super::deadlines::Deadlines;
-use super::features::{Availability, Feature, Features};
+use super::features::{Feature, Features};
 use super::file_set::FileSet;
 use super::options::Options;
 use super::semaphore::Semaphore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;
+use crate::kernel::support::Support;
 use crate::op::Kind;
 use crate::policy::Policy;
 use crate::policy::congestion::Congestion;
@@ -26,8 +26,8 @@ use crate::sys::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Core {
     pub(crate) policy: Policy,
     features: OnceBox<Features>,
-    /// The availability of registered files, which is determined later than the other features.
-    registered_files: OnceBox<Availability>,
+    /// The support for registered files, which are tried later than the other features.
+    registered_files: OnceBox<Support>,
     /// True if the engine's one set of files was made.
     has_files: AtomicBool,
     /// The places of each class.
@@ -60,21 +60,20 @@ impl Core {
         }
     }
 
-    pub(super) fn features(&self) -> Features {
-        let mut features = self
-            .features
-            .get()
-            .map_or_else(Features::none, Clone::clone);
-        if let Some(files) = self.registered_files.get() {
-            features.set(Feature::RegisteredFiles, files.clone());
+    /// The support for a feature of the ring.
+    pub(super) fn support(&self, feature: Feature) -> Support {
+        match (feature, self.registered_files.get()) {
+            (Feature::RegisteredFiles, Some(files)) => *files,
+            _ => self
+                .features
+                .get()
+                .map_or(Support::Untried, |features| features.get(feature)),
         }
-        features
     }
 
-    /// Stores the features of the ring, or the reason why there is no ring.
-    pub(super) fn note_features(&self, ring: Option<Features>, choice: &Choice) {
-        let features =
-            ring.unwrap_or_else(|| Features::without_a_ring(&format!("no ring: {}", choice.why)));
+    /// Stores the features of the ring. Without a ring, each is refused with ENXIO.
+    pub(super) fn set_features(&self, ring: Option<Features>) {
+        let features = ring.unwrap_or_else(|| Features::all(Support::No(libc::ENXIO)));
         let _ = self.features.set(Box::new(features));
     }
 
@@ -94,7 +93,7 @@ impl Core {
         if registered.is_err() {
             set.table().close();
         }
-        let files = Availability::of(&registered);
+        let files = Support::from_io(&registered);
         let _ = self.registered_files.set(Box::new(files));
         Ok(set)
     }

@@ -12,7 +12,7 @@ use crate::handle::registered::{Notified, Table};
 /// [`LocalEngine::file_set`](super::LocalEngine::file_set). Clones refer to the same set.
 ///
 /// If the kernel has no sparse file table (before 5.19) or the engine has no ring, handles of the
-/// set work like all others, and [`features`](super::Engine::features) gives the reason. Follows
+/// set work like all others, and [`support`](super::Engine::support) gives the reason. Follows
 /// io_uring_register(2), `IORING_REGISTER_FILES2` and `IORING_REGISTER_FILES_UPDATE`.
 ///
 /// ```

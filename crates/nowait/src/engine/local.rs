@@ -10,7 +10,7 @@ use super::backend::{Backend, Choice, choose, no_ring};
 use super::class::Class;
 use super::completion_queue::CompletionQueue;
 use super::core::Core;
-use super::features::Features;
+use super::features::Feature;
 use super::file_set::FileSet;
 use super::options::Options;
 use super::reply::Reply;
@@ -22,6 +22,7 @@ use super::workers::Pools;
 
 use super::completion::{Completion, Ticket};
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::support::Support;
 use crate::op::{Op, Route};
 use crate::policy::cost::Costs;
 use crate::policy::stats::{Count, Stats};
@@ -105,7 +106,7 @@ impl LocalEngine {
             Ring::new(&core, options.depth, &options.ring)
         })?;
         let (mut ring, features) = made.unzip();
-        core.note_features(features, &choice);
+        core.set_features(features);
         if choice.backend == Backend::Threads {
             pools.start()?;
         }
@@ -138,9 +139,12 @@ impl LocalEngine {
         &self.choice.why
     }
 
-    /// The state of each ring feature, with the reason for those that are missing.
-    pub fn features(&self) -> Features {
-        self.core.features()
+    /// The support for a feature of the ring. On an engine without a ring, each is refused with
+    /// ENXIO, and [`why`](Self::why) has the reason.
+    ///
+    /// A feature that is refused is not used: the engine works without it.
+    pub fn support(&self, feature: Feature) -> Support {
+        self.core.support(feature)
     }
 
     /// Makes the engine's set of registered files, with room for `capacity` files (at most

@@ -168,9 +168,7 @@ impl Options {
     ///     Err(e) if e.kind() == ErrorKind::NeedsRing => return Ok(()),
     ///     Err(e) => return Err(e.into()),
     /// };
-    /// if let Some(why) = engine.features().why_not(Feature::HybridPolled) {
-    ///     println!("busy polling: {why}");
-    /// }
+    /// println!("hybrid polling: {}", engine.support(Feature::HybridPolled));
     /// let buffered = nowait::Handle::new(std::fs::File::open("Cargo.toml")?)?;
     /// let Submit::Queued(_) = engine.submit(Read::new(&buffered, Box::new(vec![0; 4096]), 0).into())
     /// else { panic!() };
@@ -204,7 +202,7 @@ impl Options {
     ///     # Err(e) if e.kind() == ErrorKind::NeedsRing => return Ok(()),
     ///     Err(e) => return Err(e),
     /// };
-    /// assert!(engine.features().has(Feature::Sqpoll));
+    /// assert!(engine.support(Feature::Sqpoll).is_yes());
     /// # Ok::<(), nowait::Error>(())
     /// ```
     #[must_use]
@@ -278,7 +276,7 @@ impl Options {
     /// of its buffers at each read or write. Several pools may be given.
     ///
     /// If the kernel refuses (the pages count against RLIMIT_MEMLOCK), the buffers work as ordinary
-    /// memory, and [`features`](super::Engine::features) gives the reason. Follows
+    /// memory, and [`support`](super::Engine::support) gives the reason. Follows
     /// io_uring_register(2), `IORING_REGISTER_BUFFERS`.
     ///
     /// ```

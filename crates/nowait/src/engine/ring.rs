@@ -13,13 +13,13 @@
 #![allow(unsafe_code)]
 
 mod cancel;
-pub(super) mod capabilities;
 mod enter;
-pub(super) mod opcodes;
+pub(super) mod operations;
 pub(super) mod options;
 mod registrations;
 pub(super) mod setup;
 mod slots;
+pub(super) mod support;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use io_uring::{EnterFlags, IoUring, opcode, squeue};
 use rustix::event::EventfdFlags;
 
-use opcodes::Opcodes;
+use operations::SupportedOperations;
 use options::RingOptions;
 use registrations::Registrations;
 use setup::{ENTRIES, Made, descriptor};
@@ -98,7 +98,7 @@ pub(crate) struct Ring {
     number: Option<u32>,
     modes: Modes,
     registrations: Registrations,
-    opcodes: Opcodes,
+    operations: SupportedOperations,
     slots: Slots,
     submission: Submission,
     completion: Completion,
@@ -208,7 +208,7 @@ impl Ring {
             modes,
             registrations,
             ring,
-            opcodes: Opcodes { ops, polled },
+            operations: SupportedOperations { ops, polled },
             slots: Slots::new(depth),
             submission: Submission {
                 flush: 1,
@@ -239,12 +239,12 @@ impl Ring {
 
     /// Returns true if the ring supports this operation with the semantics of the system call.
     pub(crate) fn takes(&self, kind: &Kind) -> bool {
-        !self.modes.contains(Modes::BROKEN) && self.opcodes.contains(kind)
+        !self.modes.contains(Modes::BROKEN) && self.operations.contains(kind)
     }
 
     /// The operations that the ring supports, for use by other threads.
-    pub(crate) fn opcodes(&self) -> &Opcodes {
-        &self.opcodes
+    pub(crate) fn operations(&self) -> &SupportedOperations {
+        &self.operations
     }
 
     /// Returns true if completions arrive only when the device is polled: `wait` must then be

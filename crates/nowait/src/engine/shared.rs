@@ -14,7 +14,7 @@ use super::backend::{Backend, Choice, choose, no_ring};
 use super::class::Class;
 use super::completion_queue::{CompletionQueue, Taken};
 use super::core::Core;
-use super::features::Features;
+use super::features::Feature;
 use super::file_set::FileSet;
 use super::in_flight::{Cancel, InFlight, OpState};
 use super::options::Options;
@@ -32,6 +32,7 @@ use thread_rings::ThreadRings;
 
 use super::completion::{Completion, Ticket};
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::support::Support;
 #[cfg(feature = "tokio")]
 use crate::handle::Handle;
 use crate::handle::registered::Notified;
@@ -166,7 +167,7 @@ impl Engine {
             start_owner(&core, options, &pools)
         })?;
         let (inbox, features) = made.unzip();
-        core.note_features(features, &choice);
+        core.set_features(features);
         if choice.backend == Backend::Threads {
             pools.start()?;
         }
@@ -221,9 +222,12 @@ impl Engine {
         &self.shared().choice.why
     }
 
-    /// The state of each ring feature, with the reason for those that are missing.
-    pub fn features(&self) -> Features {
-        self.core().features()
+    /// The support for a feature of the ring. On an engine without a ring, each is refused with
+    /// ENXIO, and [`why`](Self::why) has the reason.
+    ///
+    /// A feature that is refused is not used: the engine works without it.
+    pub fn support(&self, feature: Feature) -> Support {
+        self.core().support(feature)
     }
 
     /// Makes the engine's set of registered files, with room for `capacity` files (at most
@@ -390,7 +394,7 @@ impl Engine {
             // An operation that the ring does not support goes to a worker directly, which saves
             // waking the owner.
             (Some(inbox), Route::Ring)
-                if inbox.opcodes.contains(&request.op.body.kind) && !sooner_here =>
+                if inbox.operations.contains(&request.op.body.kind) && !sooner_here =>
             {
                 inbox.send(Message::Submit(request));
             }

@@ -5,15 +5,15 @@ mod table;
 
 use once_cell::race::OnceBox;
 
-use crate::kernel::support::Support;
+use crate::kernel::support::SupportCell;
 use crate::sys::stat::FilesystemId;
 
 /// A mounted filesystem and its learnt properties.
 #[derive(Debug)]
 pub struct Filesystem {
     id: FilesystemId,
-    pub(crate) nowait_read: Support,
-    pub(crate) nowait_write: Support,
+    pub(crate) nowait_read: SupportCell,
+    pub(crate) nowait_write: SupportCell,
     rotating: OnceBox<Option<bool>>,
 }
 
@@ -29,8 +29,8 @@ impl Filesystem {
     fn new(id: FilesystemId) -> Filesystem {
         Filesystem {
             id,
-            nowait_read: Support::default(),
-            nowait_write: Support::default(),
+            nowait_read: SupportCell::default(),
+            nowait_write: SupportCell::default(),
             rotating: OnceBox::new(),
         }
     }
@@ -42,7 +42,7 @@ impl Filesystem {
     }
 
     /// Returns true if it is overlayfs, on which cachestat(2) answers 0 whatever is cached.
-    pub fn is_overlay(&self) -> bool {
+    pub(crate) fn is_overlay(&self) -> bool {
         self.id.magic == magic::OVERLAYFS
     }
 
@@ -92,16 +92,6 @@ impl Filesystem {
             magic::BCACHEFS => "bcachefs",
             _ => return None,
         })
-    }
-
-    /// True if cached reads (`RWF_NOWAIT`) work. `None` until one was tried.
-    pub fn nowait_read(&self) -> Option<bool> {
-        self.nowait_read.answer()
-    }
-
-    /// True if buffered writes with `RWF_NOWAIT` work. `None` until one was tried.
-    pub fn nowait_write(&self) -> Option<bool> {
-        self.nowait_write.answer()
     }
 }
 

@@ -9,7 +9,7 @@ use super::answer::Reason;
 use super::choice::{SourceChoice, choose};
 use super::mapped::MappedRange;
 use super::pages::{page_size, pages};
-use crate::kernel::support::Support;
+use crate::kernel::support::SupportCell;
 use crate::sys::Errno;
 use crate::sys::cast::to_usize;
 use crate::sys::residency::cachestat;
@@ -34,7 +34,7 @@ pub(crate) enum Coverage {
 pub(crate) struct SourceCache {
     choice: OnceBox<SourceChoice>,
     /// mincore(2) is correct for the file: tried by the first [`count`](SourceCache::count).
-    mincore: Support,
+    mincore: SupportCell,
 }
 
 impl SourceCache {

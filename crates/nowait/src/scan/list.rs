@@ -47,6 +47,7 @@ use rustix::fs::{RawDir, SeekFrom};
 use super::directory::Directory;
 use super::entry::Rows;
 use crate::error::Result;
+use crate::kernel::filesystem::magic;
 use crate::sys::Errno;
 use crate::sys::cast::to_usize;
 use crate::sys::retry;
@@ -76,11 +77,11 @@ pub(super) enum Positions {
 }
 
 impl Positions {
-    pub(super) fn of(magic: u64) -> Positions {
-        match magic {
-            0xef53 => Positions::Hash,
-            0x5846_5342 => Positions::Offset,
-            0x9123_683e => Positions::Index,
+    pub(super) fn of(number: u64) -> Positions {
+        match number {
+            magic::EXT4 => Positions::Hash,
+            magic::XFS => Positions::Offset,
+            magic::BTRFS => Positions::Index,
             _ => Positions::Opaque,
         }
     }

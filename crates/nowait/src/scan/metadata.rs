@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, StatxFlags};
 
 use super::directory::Directory;
 use super::entry::{Attributes, Rows};
-use crate::kernel::support::Support;
+use crate::kernel::support::SupportCell;
 use crate::sys::retry;
 use crate::sys::{Errno, xattr};
 
@@ -168,7 +168,7 @@ fn grow_until_it_fits(
 }
 
 /// True if the calls relative to a directory work.
-static RELATIVE: Support = Support::untried();
+static RELATIVE: SupportCell = SupportCell::untried();
 
 /// Queries relative to a directory if that works, otherwise by a path through /proc.
 fn with_fallback(mut ask: impl FnMut(Way) -> Result<usize, Errno>) -> Result<usize, Errno> {

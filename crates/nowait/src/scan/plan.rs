@@ -3,7 +3,7 @@
 //! device is slow; see `task_group.rs`.
 
 use super::order::{Order, StatOrder};
-use crate::kernel::filesystem::Filesystem;
+use crate::kernel::filesystem::{Filesystem, magic};
 use crate::task_group::processors;
 
 /// The plan of a scan.
@@ -27,15 +27,6 @@ pub(crate) struct Plan {
 const PARTS: usize = 32;
 const WORKERS: usize = 32;
 
-const EXT: u64 = 0xef53;
-const XFS: u64 = 0x5846_5342;
-const BTRFS: u64 = 0x9123_683e;
-/// Filesystems without a device: tmpfs, ramfs, proc, sysfs and similar ones.
-const NO_DEVICE: [u64; 4] = [0x0102_1994, 0x8584_58f6, 0x9fa0, 0x6265_6572];
-/// Lustre: its client prefetches attributes if one thread asks in the directory's order, and stops
-/// doing so otherwise.
-const LUSTRE: u64 = 0x0bd0_0bd0;
-
 impl Plan {
     /// Chooses the plan. `names_only` is true if no metadata is asked for, `workers` is the maximum
     /// that the caller has set.
@@ -46,9 +37,12 @@ impl Plan {
         workers: Option<usize>,
     ) -> Plan {
         let (parts, stat_order, most) = match filesystem.magic() {
-            EXT | XFS | BTRFS => (PARTS, StatOrder::Inode, WORKERS),
-            magic if NO_DEVICE.contains(&magic) => (1, StatOrder::Listed, processors()),
-            LUSTRE => (1, StatOrder::Listed, 1),
+            magic::EXT4 | magic::XFS | magic::BTRFS => (PARTS, StatOrder::Inode, WORKERS),
+            // Filesystems without a device.
+            magic::TMPFS | magic::RAMFS | magic::PROC | magic::SYSFS => {
+                (1, StatOrder::Listed, processors())
+            }
+            magic::LUSTRE => (1, StatOrder::Listed, 1),
             // A rotating disk, whatever the filesystem. The disks of many virtual machines report
             // that they rotate.
             _ if filesystem.rotating() == Some(true) => (1, StatOrder::Inode, WORKERS),
@@ -66,7 +60,7 @@ impl Plan {
             // On xfs a lookup locks the root block of the directory's index, and a thread that
             // waits for the lock sleeps. With everything in memory, two workers are slower than
             // one.
-            prefetch_first: filesystem.magic() == XFS,
+            prefetch_first: filesystem.magic() == magic::XFS,
             workers: workers.unwrap_or(most).max(1),
         }
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::error::{Error, Result};
-use crate::kernel::support::Support;
+use crate::kernel::support::SupportCell;
 use crate::sys::Errno;
 use crate::sys::retry;
 
@@ -44,7 +44,7 @@ pub fn open_beneath(
 }
 
 /// True if openat2(2) (Linux 5.6) works.
-static RESOLVING: Support = Support::untried();
+static RESOLVING: SupportCell = SupportCell::untried();
 
 /// [`open_beneath`] with an errno.
 pub(super) fn beneath(at: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {

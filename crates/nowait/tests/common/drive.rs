@@ -3,7 +3,8 @@
 use std::os::fd::BorrowedFd;
 
 use nowait::cost::Costs;
-use nowait::engine::{Backend, Engine, Features, FileSet, LocalEngine, Options, Submit, Wait};
+use nowait::engine::{Backend, Engine, Feature, FileSet, LocalEngine, Options, Submit, Wait};
+use nowait::support::Support;
 use nowait::op::Op;
 use nowait::stats::Stats;
 use nowait::{Completion, Ticket};
@@ -31,7 +32,7 @@ pub trait Drive {
     fn depth(&self) -> usize;
     fn backend(&self) -> Backend;
     fn why(&self) -> &str;
-    fn features(&self) -> Features;
+    fn support(&self, feature: Feature) -> Support;
     fn stats(&self) -> Stats;
     fn costs(&self) -> Costs;
 }
@@ -92,8 +93,8 @@ macro_rules! drive {
                 <$engine>::why(self)
             }
 
-            fn features(&self) -> Features {
-                <$engine>::features(self)
+            fn support(&self, feature: Feature) -> Support {
+                <$engine>::support(self, feature)
             }
 
             fn stats(&self) -> Stats {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use nowait::buffer::{Buffer, BufferPool, PoolBuffer, Source};
 use nowait::cost::Costs;
-use nowait::engine::{Backend, Features, FileSet, Options, Submit, Wait};
+use nowait::engine::{Backend, Feature, FileSet, Options, Submit, Wait};
+use nowait::support::Support;
 use nowait::op::Op;
 use nowait::stats::Stats;
 use nowait::{Completion, Handle, IoBufExt, Ticket};
@@ -124,8 +125,8 @@ impl Drive for AnyKind {
     fn why(&self) -> &str {
         self.engine.why()
     }
-    fn features(&self) -> Features {
-        self.engine.features()
+    fn support(&self, feature: Feature) -> Support {
+        self.engine.support(feature)
     }
     fn stats(&self) -> Stats {
         self.engine.stats()

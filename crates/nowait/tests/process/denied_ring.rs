@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nowait::capability::{Capability, Kernel};
+use nowait::support::{Kernel, Support};
 use nowait::engine::{Backend, Engine, Options, Submit, Wait};
 use nowait::op::{Fsync, Nop, Op, Read, Readv};
 use nowait::read::{Cached, cached};
@@ -110,8 +110,8 @@ fn without_a_ring_there_are_threads_and_the_reason() {
                 ("io_uring_setup", Some(errno))
             );
         }
-        assert_eq!(Kernel::get().io_uring, Capability::No(errno));
-        assert_eq!(Kernel::probe().io_uring, Capability::No(errno));
+        assert_eq!(Kernel::get().io_uring, Support::No(errno));
+        assert_eq!(Kernel::probe().io_uring, Support::No(errno));
         // The process's engine falls back in the same way.
         let file = File::blocking_open(&path).unwrap();
         assert_eq!(file.engine().backend(), Backend::Threads);
@@ -240,7 +240,7 @@ fn without_preadv2_reads_are_right() {
         let dir = scratch();
         let path = patterned(dir.path(), "file", SIZE);
         deny(&[libc::SYS_preadv2], errno);
-        assert_eq!(Kernel::get().preadv2, Capability::No(errno));
+        assert_eq!(Kernel::get().preadv2, Support::No(errno));
         for backend in backends() {
             let engine = Options::new().backend(backend).build().unwrap();
             both_modes(&engine, &path);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nowait::buffer::BufferPool;
-use nowait::engine::{Engine, Options, Submit, Wait};
+use nowait::engine::{Engine, Feature, Options, Submit, Wait};
 use nowait::op::{Nop, Op, Read};
 use nowait::{File, Handle, Mode, RwFlags};
 
@@ -52,7 +52,7 @@ impl Ground {
         }
         // Values that are asked for once and remembered.
         let _ = handle(&self.file).filesystem().rotating();
-        let _ = nowait::capability::Kernel::get();
+        let _ = nowait::support::Kernel::get();
     }
 
     fn read(&self, file: &File) {
@@ -75,7 +75,7 @@ impl Ground {
             one(&mut shared, Nop);
             let far = Instant::now() + Duration::from_secs(60);
             one(&mut shared, Op::from(Nop).deadline(far));
-            let _ = (shared.features(), shared.event_fd().unwrap());
+            let _ = (shared.support(Feature::Polled), shared.event_fd().unwrap());
             one(&mut options.build_local().unwrap(), Nop);
         }
     }
@@ -103,7 +103,7 @@ fn drive(engine: &Engine, ground: &Ground) {
     if let Submit::Queued(ticket) = engine.submit(read().into()) {
         engine.cancel(ticket);
     }
-    let _ = engine.features();
+    let _ = engine.support(Feature::Polled);
     engine.reap(&mut Vec::new(), Wait::No).unwrap();
 }
 

@@ -43,7 +43,7 @@ fn sample(filesystem: Filesystem, size: u64) -> (TestMount, Sample) {
 
 /// Returns true if cachestat(2) works for an ordinary file of the process.
 fn has_cachestat() -> bool {
-    nowait::capability::Kernel::get().cachestat.is_yes()
+    nowait::support::Kernel::get().cachestat.is_yes()
 }
 
 /// The sources that tell the truth on this filesystem.

@@ -91,7 +91,7 @@ fn with_file(size: u64, body: impl FnOnce(&File)) {
 }
 
 fn has_cachestat() -> bool {
-    nowait::capability::Kernel::get().cachestat.is_yes()
+    nowait::support::Kernel::get().cachestat.is_yes()
 }
 
 /// Half of the pages were read. Some machines reclaim pages without a shortage (DAMON): a page may be gone

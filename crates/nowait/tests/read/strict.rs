@@ -395,7 +395,7 @@ fn pages_that_disappear() {
 fn a_page_that_is_on_its_way() {
     slowdisk::require!(slowdisk::available());
     slowdisk::require!(Filesystem::Ext4.available());
-    if !nowait::capability::Kernel::get().cachestat.is_yes() {
+    if !nowait::support::Kernel::get().cachestat.is_yes() {
         return slowdisk::skip_or_fail("cachestat(2) is missing (Linux 6.5)");
     }
     for backend in backends() {

@@ -86,11 +86,11 @@ fn a_ring_uses_the_memory_that_it_was_told_of() {
             let mut own;
             let engine: &mut dyn Drive = if local {
                 own = options.build_local().unwrap();
-                assert!(own.features().has(Feature::RegisteredBuffers));
+                assert!(own.support(Feature::RegisteredBuffers).is_yes());
                 &mut own
             } else {
                 shared = options.build().unwrap();
-                assert!(shared.features().has(Feature::RegisteredBuffers));
+                assert!(shared.support(Feature::RegisteredBuffers).is_yes());
                 &mut shared
             };
             let dir = scratch();
@@ -206,8 +206,7 @@ fn a_refused_registration_leaves_plain_operations() {
         assert_eq!(unsafe { libc::setuid(NOBODY) }, 0);
         let options = options().depth(4).buffers(&pool).backend(Backend::Uring);
         let mut engine = options.build_local().unwrap();
-        let features = engine.features();
-        let why = features.why_not(Feature::RegisteredBuffers).unwrap();
+        let why = engine.support(Feature::RegisteredBuffers).to_string();
         assert!(why.contains("memory"), "{why}");
         let done = one(
             &mut engine,

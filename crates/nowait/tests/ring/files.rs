@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use nowait::engine::{Availability, Backend, Engine, Feature, LocalEngine, Options};
+use nowait::engine::{Backend, Engine, Feature, LocalEngine, Options};
+use nowait::support::Support;
 use nowait::op::{
     Advice, Fadvise, Fallocate, FallocateMode, Fsync, Op, Read, Readv, Write, Writev,
 };
@@ -242,18 +243,17 @@ fn an_engine_has_one_set_and_says_whether_it_is_registered() {
     for backend in backends() {
         let mut local: LocalEngine = options().backend(backend).build_local().unwrap();
         let shared: Engine = options().backend(backend).build().unwrap();
-        let state =
-            |features: nowait::engine::Features| features.get(Feature::RegisteredFiles).clone();
         for made in [local.file_set(8), shared.file_set(8)] {
             assert_eq!(made.unwrap().capacity(), 8);
         }
         for refused in [local.file_set(8), shared.file_set(8)] {
             assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
         }
-        for state in [state(local.features()), state(shared.features())] {
+        let files = Feature::RegisteredFiles;
+        for state in [local.support(files), shared.support(files)] {
             match backend {
-                Backend::Uring => assert_eq!(state, Availability::Available),
-                Backend::Threads => assert!(matches!(state, Availability::Lacking(_))),
+                Backend::Uring => assert_eq!(state, Support::Yes),
+                Backend::Threads => assert!(matches!(state, Support::No(_))),
             }
         }
     }

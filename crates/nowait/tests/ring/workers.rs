@@ -7,7 +7,8 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use nowait::ServedBy;
-use nowait::engine::{Availability, Backend, Feature, Options};
+use nowait::engine::{Backend, Feature, Options};
+use nowait::support::Support;
 use nowait::op::Openat2;
 
 use crate::common::backends::backends;
@@ -77,14 +78,14 @@ fn it_is_said_whether_there_are_limits() {
         let options = Options::new().backend(backend);
         let state = |options: &Options| {
             let engine = options.build().unwrap();
-            engine.features().get(Feature::RingWorkers).clone()
+            engine.support(Feature::RingWorkers)
         };
         if backend == Backend::Uring {
-            assert_eq!(state(&options), Availability::NotAsked);
-            assert_eq!(state(&options.ring_workers(2, 2)), Availability::Available);
+            assert_eq!(state(&options), Support::Untried);
+            assert_eq!(state(&options.ring_workers(2, 2)), Support::Yes);
         } else {
             let state = state(&options.ring_workers(2, 2));
-            assert!(matches!(state, Availability::Lacking(_)), "{state:?}");
+            assert!(matches!(state, Support::No(_)), "{state:?}");
         }
     }
 }
@@ -94,7 +95,7 @@ fn a_ring_gives_its_number_back() {
     // A thread can register 16 rings. Each engine frees its registration.
     for _ in 0..40 {
         if let Ok(engine) = Options::new().backend(Backend::Uring).build_local() {
-            assert!(engine.features().has(Feature::RegisteredRing));
+            assert!(engine.support(Feature::RegisteredRing).is_yes());
         }
     }
 }

@@ -13,7 +13,7 @@ pub enum Polled {
     Busy,
     /// Sleeps for half of the time that such operations took so far, then polls continuously:
     /// `IORING_SETUP_HYBRID_IOPOLL` (6.13). On older kernels it is the same as `Busy`, and
-    /// [`features`](crate::Engine::features) gives the reason.
+    /// [`support`](crate::Engine::support) gives the reason.
     Hybrid,
 }
 

@@ -7,7 +7,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
 use io_uring::{IoUring, Parameters};
 
 use super::options::{Polled, RingOptions};
-use crate::engine::features::{Availability, Feature, Features};
+use crate::engine::features::{Feature, Features};
+use crate::kernel::support::Support;
 use crate::sys::{self, Errno};
 
 /// The maximum number of entries in the submission queue. Longer batches are submitted in parts.
@@ -33,7 +34,7 @@ struct Shape {
 /// Makes a ring with `entries` submission queue entries. It must be called on the thread that will
 /// drive the ring.
 pub(super) fn make(entries: u32, completions: u32, options: &RingOptions) -> io::Result<Made> {
-    let mut features = Features::none();
+    let mut features = Features::all(Support::Untried);
     // Linux 6.1 has both flags, 6.0 only the first. Older kernels return EINVAL. With SQPOLL the
     // kernel thread processes completions, and there is nothing to defer.
     let shapes = [(true, true), (true, false), (false, false)].map(|(single, defer)| Shape {
@@ -63,14 +64,16 @@ pub(super) fn make(entries: u32, completions: u32, options: &RingOptions) -> io:
         return Err(Errno::NOSYS.into());
     }
     if options.polled.is_some() {
-        features.set(Feature::Polled, Availability::Available);
+        features.set(Feature::Polled, Support::Yes);
     }
     if options.sqpoll.is_some() {
-        features.set(Feature::Sqpoll, Availability::Available);
+        features.set(Feature::Sqpoll, Support::Yes);
     }
-    let min_wait = params.is_feature_min_timeout();
-    let min_wait = min_wait.then_some(()).ok_or("it needs Linux 6.12");
-    features.tried(Feature::MinWait, min_wait);
+    let min_wait = match params.is_feature_min_timeout() {
+        true => Support::Yes,
+        false => Support::No(libc::ENOSYS),
+    };
+    features.set(Feature::MinWait, min_wait);
     if let Some(mut most) = options.workers {
         let limited = ring.submitter().register_iowq_max_workers(&mut most);
         features.tried(Feature::RingWorkers, limited);
@@ -80,7 +83,7 @@ pub(super) fn make(entries: u32, completions: u32, options: &RingOptions) -> io:
         None
     } else {
         let number = sys::ring::register_ring(descriptor(&ring));
-        features.tried(Feature::RegisteredRing, number)
+        features.tried(Feature::RegisteredRing, number.map_err(io::Error::from))
     };
     Ok(Made {
         deferred: shape.defer_taskrun,

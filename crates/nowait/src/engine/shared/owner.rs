@@ -13,7 +13,7 @@ use crate::engine::core::Core;
 use crate::engine::features::Features;
 use crate::engine::options::Options;
 use crate::engine::request::Request;
-use crate::engine::ring::opcodes::Opcodes;
+use crate::engine::ring::operations::SupportedOperations;
 use crate::engine::ring::{Out, Ring, Until};
 use crate::engine::workers::Pools;
 use crate::engine::yield_before_sleep::YieldBeforeSleep;
@@ -31,7 +31,7 @@ pub(super) struct Inbox {
     closing: AtomicBool,
     wake: Arc<OwnedFd>,
     /// The operations that the ring supports.
-    pub(super) opcodes: Opcodes,
+    pub(super) operations: SupportedOperations,
 }
 
 #[derive(Debug)]
@@ -88,7 +88,7 @@ pub(super) fn start_owner(
                     sleep: Sleep::new(),
                     closing: AtomicBool::new(false),
                     wake: ring.waker().clone(),
-                    opcodes: ring.opcodes().clone(),
+                    operations: ring.operations().clone(),
                 });
                 let _ = tx.send(Ok((inbox.clone(), features)));
                 drop(options);

@@ -1,22 +1,22 @@
-//! The io_uring capabilities of this kernel and sandbox.
+//! The io_uring features of this kernel and sandbox.
 
-use crate::kernel::capability::Capability;
+use crate::kernel::support::Support;
 use crate::sys;
 
-/// The io_uring capabilities of this kernel and sandbox. They are found by making rings, which are
+/// The io_uring features of this kernel and sandbox. They are found by making rings, which are
 /// closed again.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct RingCapabilities {
+pub struct RingSupport {
     /// `IORING_SETUP_SINGLE_ISSUER` (6.0): only one thread submits.
-    pub single_issuer: Capability,
+    pub single_issuer: Support,
     /// `IORING_SETUP_DEFER_TASKRUN` (6.1): completions are processed when the thread waits for
     /// them.
-    pub defer_taskrun: Capability,
+    pub defer_taskrun: Support,
     /// `IORING_SETUP_SQPOLL`: a kernel thread takes submissions. Engines use it only on request.
-    pub sqpoll: Capability,
+    pub sqpoll: Support,
     /// `IORING_SETUP_IOPOLL`: completions of O_DIRECT reads and writes are polled for.
-    pub iopoll: Capability,
+    pub iopoll: Support,
     /// `IORING_FEAT_EXT_ARG` (5.11): waits with a timeout. Engines use no ring without it.
     pub ext_arg: bool,
     /// `IORING_FEAT_NODROP` (5.5): no completion is lost. Engines use no ring without it.
@@ -26,26 +26,26 @@ pub struct RingCapabilities {
     pub operations: Vec<(&'static str, bool)>,
 }
 
-impl RingCapabilities {
-    /// Tries each capability. Returns `None` if no ring can be made.
-    /// ([`Kernel::io_uring`](crate::kernel::capability::Kernel::io_uring) has the reason.)
+impl RingSupport {
+    /// Tries each feature. Returns `None` if no ring can be made.
+    /// ([`Kernel::io_uring`](crate::kernel::support::Kernel::io_uring) has the reason.)
     ///
     /// ```
-    /// match nowait::engine::RingCapabilities::probe() {
+    /// match nowait::engine::RingSupport::probe() {
     ///     Some(ring) => println!("deferred task work: {}", ring.defer_taskrun),
-    ///     None => println!("no ring: {}", nowait::capability::Kernel::get().io_uring),
+    ///     None => println!("no ring: {}", nowait::support::Kernel::get().io_uring),
     /// }
     /// ```
-    pub fn probe() -> Option<RingCapabilities> {
+    pub fn probe() -> Option<RingSupport> {
         let ring = sys::ring::build(&io_uring::IoUring::builder(), 2).ok()?;
         let mut known = io_uring::Probe::new();
         let probed = ring.submitter().register_probe(&mut known).is_ok();
         let with = |set: fn(&mut io_uring::Builder)| {
             let mut builder = io_uring::IoUring::builder();
             set(&mut builder);
-            Capability::from_io(sys::ring::build(&builder, 2).map(drop))
+            Support::from_io(&sys::ring::build(&builder, 2))
         };
-        Some(RingCapabilities {
+        Some(RingSupport {
             single_issuer: with(|b| {
                 b.setup_single_issuer();
             }),
