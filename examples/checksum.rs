@@ -91,8 +91,8 @@ async fn find_in(root: &Path, tell: &Sender<Found>) -> bool {
             Err(error) if tell.send(Err(error.to_string())).await.is_ok() => continue,
             Err(_) => return false,
         };
-        for entry in batch.batch().iter() {
-            let path = batch.place().path().join(entry.file_name());
+        for entry in batch.iter() {
+            let path = batch.dir().path().join(entry.file_name());
             let is_file = match entry.file_type() {
                 FileType::File => true,
                 FileType::Unknown => symlink_metadata(&path).await.is_ok_and(|m| m.is_file()),

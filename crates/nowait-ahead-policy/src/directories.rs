@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use nowait::FileType;
-use nowait::walk::Found;
+use nowait::scan::Batch;
 
 use crate::comparison::Treatment;
 use crate::directory::Id;
@@ -273,8 +273,8 @@ impl Directories {
     }
 
     /// Adds entries of a directory that a walk has read.
-    pub fn add(&mut self, tree: usize, found: &Found) {
-        let (id, entries) = (found.place().id(), found.batch().len() as u64);
+    pub fn add(&mut self, tree: usize, found: &Batch) {
+        let (id, entries) = (found.dir().id(), found.len() as u64);
         let owner = self.known.get(&id).map_or(tree, |known| known.tree);
         // Two walks may read the same directory. Its entries are counted once.
         if owner == tree || !self.trees[owner].is_running {
@@ -293,7 +293,7 @@ impl Directories {
         if self.trees[tree].depth == Depth::One {
             return;
         }
-        for entry in found.batch().iter() {
+        for entry in found.iter() {
             let Some(Ok(metadata)) = entry.metadata() else {
                 continue;
             };

@@ -15,7 +15,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use nowait::FileType;
 use nowait::residency::residency;
-use nowait::walk::{Found, open_beneath};
+use nowait::scan::Batch;
+use nowait::walk::open_beneath;
 use rustix::fs::{Advice, OFlags, fadvise, fstat};
 
 use crate::directory::Id;
@@ -146,28 +147,28 @@ impl Files {
     }
 
     /// Adds the files that a walk has found in a directory. `root` is the root of the walk.
-    pub fn add(&self, root: &Arc<OwnedFd>, found: &Found) {
+    pub fn add(&self, root: &Arc<OwnedFd>, found: &Batch) {
         if self.is_useless() {
             return;
         }
         let mut guard = self.state();
         let state = &mut *guard;
-        let place = found.place();
-        if state.directories.len() >= MAX_FILES && !state.directories.contains_key(&place.id()) {
+        let dir = found.dir();
+        if state.directories.len() >= MAX_FILES && !state.directories.contains_key(&dir.id()) {
             return;
         }
         let directory = state
             .directories
-            .entry(place.id())
-            .or_insert_with(|| Directory::new(place.path().clone()));
+            .entry(dir.id())
+            .or_insert_with(|| Directory::new(dir.path().clone()));
         // Two walks of a directory have different roots.
         directory.root = Some(root.clone());
-        directory.path = place.path().clone();
+        directory.path = dir.path().clone();
         if !directory.is_queued {
             directory.is_queued = true;
-            state.queue.push_back(place.id());
+            state.queue.push_back(dir.id());
         }
-        for entry in found.batch().iter() {
+        for entry in found.iter() {
             let Some(Ok(metadata)) = entry.metadata() else {
                 continue;
             };
@@ -180,7 +181,7 @@ impl Files {
             directory.unread.push((name.clone(), id));
             directory.is_sorted = false;
             let file = File {
-                directory: place.id(),
+                directory: dir.id(),
                 name,
                 size: metadata.len(),
                 read: 0,
@@ -494,7 +495,7 @@ mod tests {
     fn find_below(files: &Files, root: &Path) {
         let root: OwnedFd = std::fs::File::open(root).unwrap().into();
         let options = walk::Options::new().metadata(StatxMask::BASIC_STATS);
-        let mut walk = options.on(root.try_clone().unwrap()).unwrap();
+        let mut walk = options.from_fd(root.try_clone().unwrap()).unwrap();
         let root = Arc::new(root);
         while let Some(found) = walk.blocking_batch() {
             files.add(&root, &found.unwrap());

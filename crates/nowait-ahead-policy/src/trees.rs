@@ -178,7 +178,7 @@ impl Trees {
         if self.is_stopped() || self.state().lists >= MAX_WALKS {
             return;
         }
-        let Ok(mut names) = scan::Options::new().on(directory) else {
+        let Ok(mut names) = scan::Options::new().from_fd(directory) else {
             return;
         };
         let canceller = names.canceller();
@@ -232,7 +232,7 @@ impl Trees {
             Depth::All if is_watched => 16_384,
             Depth::All => 8192,
         };
-        options = options.window(window, window * ENTRY_SIZE);
+        options = options.max_buffered(window, window * ENTRY_SIZE);
         if start.depth == Depth::One {
             options = options.max_depth(1);
         }
@@ -243,7 +243,7 @@ impl Trees {
         if start.depth == Depth::All && !is_watched {
             options = options.filter_dirs(self.controls(&root));
         }
-        let walk = options.on(start.directory)?;
+        let walk = options.from_fd(start.directory)?;
         let stats = (!is_watched).then(|| self.stats());
         let mut state = self.state();
         let tree = state.directories.add_tree(start.id, start.depth, stats);
@@ -319,7 +319,7 @@ impl Trees {
             if let Some(files) = &self.0.files {
                 files.add(root, &found);
             }
-            let inodes = found.batch().len();
+            let inodes = found.len();
             if may_end && cached.add(inodes) {
                 self.0.cached.store(true, Ordering::Relaxed);
                 break;

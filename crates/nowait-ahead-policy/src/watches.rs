@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use nowait::walk::Found;
+use nowait::scan::Batch;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
 use crate::directory::Id;
@@ -46,12 +46,12 @@ impl Watches {
 
     /// Watches a directory that the walk has read. The walk has opened it before, so the program
     /// opens it next.
-    pub fn add(&mut self, found: &Found) {
-        let id = found.place().id();
+    pub fn add(&mut self, found: &Batch) {
+        let id = found.dir().id();
         if !self.seen.insert(id) {
             return;
         }
-        let path = self.root.join(&**found.place().path());
+        let path = self.root.join(&**found.dir().path());
         let flags = WatchFlags::OPEN | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
         // Beyond the limit of watches (fs.inotify.max_user_watches) fewer directories are reported,
         // and the walk waits earlier.

@@ -230,7 +230,7 @@ struct timespec;
 #define NW_SCAN_SORT_NAME 4
 
 /*
- Returns the entries in the order of their inode numbers, as far as the window reaches.
+ Returns the entries in the order of their inode numbers, within each run of entries that are in memory together.
  */
 #define NW_SCAN_SORT_INODE 8
 
@@ -534,11 +534,11 @@ struct nw_scan_options {
   /*
    The number of entries that are listed and not yet returned; default 65,536.
    */
-  uint64_t window_entries;
+  uint64_t buffered_entries;
   /*
    The bytes of those; default 32 MiB.
    */
-  uint64_t window_bytes;
+  uint64_t buffered_bytes;
   /*
    The names of the extended attributes to return, ended by a null pointer. Null: all of them.
    */

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use libc::{size_t, ssize_t};
-use nowait::scan::{Batch, DirEntry, Limits, Options, Order, Scan, Xattrs, readahead_from};
+use nowait::scan::{Batch, DirEntry, Options, Order, Scan, Xattrs, readahead_from};
 use nowait::{FileType, StatxMask};
 
 use crate::guard::{Extensible, Outcome, copy_in, errno, failed, get_mut, guard, guard_with_errno};
@@ -21,7 +21,7 @@ pub const NW_SCAN_FOLLOW: u32 = 1;
 pub const NW_SCAN_DONT_SYNC: u32 = 2;
 /// Returns the entries sorted by name.
 pub const NW_SCAN_SORT_NAME: u32 = 4;
-/// Returns the entries in the order of their inode numbers, as far as the window reaches.
+/// Returns the entries in the order of their inode numbers, within each run of entries that are in memory together.
 pub const NW_SCAN_SORT_INODE: u32 = 8;
 /// Reads the names of extended attributes.
 pub const NW_SCAN_XATTR_NAMES: u32 = 16;
@@ -51,9 +51,9 @@ pub struct nw_scan_options {
     /// 0.
     pub reserved: u32,
     /// The number of entries that are listed and not yet returned; default 65,536.
-    pub window_entries: u64,
+    pub buffered_entries: u64,
     /// The bytes of those; default 32 MiB.
-    pub window_bytes: u64,
+    pub buffered_bytes: u64,
     /// The names of the extended attributes to return, ended by a null pointer. Null: all of them.
     pub xattr_names: *const *const c_char,
 }
@@ -66,8 +66,8 @@ impl Default for nw_scan_options {
             mask: 0,
             workers: 0,
             reserved: 0,
-            window_entries: 0,
-            window_bytes: 0,
+            buffered_entries: 0,
+            buffered_bytes: 0,
             xattr_names: std::ptr::null(),
         }
     }
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn nw_scan_open(
         let options = asked.options()?;
         // SAFETY: as above.
         let names = unsafe { asked.names()? };
-        let scan = options.on(reopened(fd.as_raw_fd())?).map_err(failed)?;
+        let scan = options.from_fd(reopened(fd.as_raw_fd())?).map_err(failed)?;
         *place = Slot::open(Inner(Box::new(Mutex::new(State {
             scan,
             batch: None,
@@ -213,11 +213,11 @@ impl nw_scan_options {
         if self.workers > 0 {
             options = options.workers(self.workers as usize);
         }
-        if self.window_entries > 0 || self.window_bytes > 0 {
+        if self.buffered_entries > 0 || self.buffered_bytes > 0 {
             let or = |value, default| if value > 0 { value } else { default };
-            let entries = or(self.window_entries, 65_536);
-            let bytes = or(self.window_bytes, 32 << 20);
-            options = options.window(entries as usize, bytes as usize);
+            let entries = or(self.buffered_entries, 65_536);
+            let bytes = or(self.buffered_bytes, 32 << 20);
+            options = options.max_buffered(entries as usize, bytes as usize);
         }
         Ok(options)
     }
@@ -478,13 +478,13 @@ pub unsafe extern "C" fn nw_dirreadahead(dirfd: c_int, limit: size_t, cookie: *m
     guard_with_errno(|| {
         // SAFETY: the C program's promise: the manual page.
         let (cookie, fd) = unsafe { (get_mut(cookie)?, descriptor(dirfd)?) };
-        let limits = match limit {
-            0 => Limits::new(),
-            limit => Limits::new().entries(limit as u64),
+        let options = match limit {
+            0 => Options::new(),
+            limit => Options::new().max_entries(limit as u64),
         };
         let directory = reopened(fd.as_raw_fd())?;
-        let (ahead, next) = readahead_from(directory, *cookie, &limits).map_err(failed)?;
+        let (ahead, next) = readahead_from(directory, *cookie, &options).map_err(failed)?;
         *cookie = next;
-        Ok(ahead.progress().listed as ssize_t)
+        Ok(ahead.stats().listed as ssize_t)
     })
 }

@@ -7,8 +7,9 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 
 use nowait::Walk;
+use nowait::scan::Batch;
 use nowait::scan::Canceller;
-use nowait::walk::{Found, Options, Stats};
+use nowait::walk::{Options, Stats};
 
 use crate::messages::Messages;
 use crate::stop::{LOOK, Stop};
@@ -26,7 +27,7 @@ pub struct Batches<'a> {
 
 /// The thread that lists.
 enum Listing {
-    Other(Receiver<(Option<nowait::Result<Found>>, Stats)>),
+    Other(Receiver<(Option<nowait::Result<Batch>>, Stats)>),
     /// The calling thread.
     Own(Walk),
 }
@@ -78,7 +79,7 @@ impl<'a> Batches<'a> {
     }
 
     /// Waits for the next batch. Returns `None` at the end of the walk, and after a stop request.
-    pub fn next(&mut self) -> Option<nowait::Result<Found>> {
+    pub fn next(&mut self) -> Option<nowait::Result<Batch>> {
         while !self.stop.asked() {
             let listed = match &mut self.listing {
                 Listing::Other(listed) => listed,

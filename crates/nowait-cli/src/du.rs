@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use nowait::walk::Place;
+use nowait::scan::{Batch, Dir};
 use nowait::{Metadata, StatxMask, walk};
 use rustix::fs::CWD;
 
@@ -362,15 +362,15 @@ impl Counter<'_> {
     /// Counts entries of one directory.
     fn found(
         &mut self,
-        found: &walk::Found,
+        found: &Batch,
         root: &mut Root<'_>,
         tree: &mut Tree,
     ) -> Result<(), Problem> {
-        let Some(mut sum) = tree.directory(found.place()) else {
+        let Some(mut sum) = tree.directory(found.dir()) else {
             return Ok(());
         };
-        let directory = found.place().path();
-        for entry in found.batch().iter() {
+        let directory = found.dir().path();
+        for entry in found.iter() {
             let stat = match entry.metadata() {
                 Some(Ok(stat)) => stat,
                 Some(Err(error)) => {
@@ -384,8 +384,8 @@ impl Counter<'_> {
                 continue;
             }
             let is_directory = stat.is_dir();
-            if is_directory && is_ancestor(found.place(), stat) {
-                // A bind mount: it is counted at its other place.
+            if is_directory && is_ancestor(found.dir(), stat) {
+                // A bind mount of an ancestor: it is counted there.
                 continue;
             }
             let path = || directory.join(entry.file_name());
@@ -405,7 +405,7 @@ impl Counter<'_> {
                 sum.add_directory(entry.file_name(), usage);
             } else {
                 sum.add(usage);
-                if self.args.all && found.place().depth() < self.args.depth() {
+                if self.args.all && found.dir().depth() < self.args.depth() {
                     let report = &mut self.report;
                     self.messages
                         .without_progress(|| report.line(&path(), usage))?;
@@ -429,10 +429,10 @@ fn with_one_slash(path: &Path) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
-/// Returns true if a directory is `place` or one of its ancestors.
-fn is_ancestor(place: &Arc<Place>, directory: &Metadata) -> bool {
-    let mut above = std::iter::successors(Some(place), |place| place.parent());
-    above.any(|place| place.id() == (directory.dev(), directory.ino()))
+/// Returns true if a directory is `dir` or one of its ancestors.
+fn is_ancestor(dir: &Arc<Dir>, directory: &Metadata) -> bool {
+    let mut above = std::iter::successors(Some(dir), |dir| dir.parent());
+    above.any(|dir| dir.id() == (directory.dev(), directory.ino()))
 }
 
 impl Root<'_> {

@@ -5,8 +5,8 @@
 //!  Paths ─► visit: one file after the other ─────────────────────────────────► each
 //!             └─ examine: batches ─► threads: examine(file) ─► in the order of visit ─► take
 //! ```
-//! The library walks trees. Memory does not grow with the number of files: it holds the walk's
-//! window, the directories that are not yet open, and a bounded number of batches.
+//! The library walks trees. Memory does not grow with the number of files: it holds a
+//! bounded number of entries and batches, and the directories that are not yet open.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -169,11 +169,11 @@ impl Paths {
                     continue;
                 }
             };
-            for entry in found.batch().iter() {
+            for entry in found.iter() {
                 if stop.asked() {
                     return Ok(());
                 }
-                let path = found.place().path().join(entry.file_name());
+                let path = entry.path();
                 // Links are not followed here. Other types of files are skipped without a message.
                 if kind(&entry, &path, messages) == FileType::File {
                     each(FileRef::in_tree(&tree, path, entry.ino()))?;

@@ -4,7 +4,7 @@
 //!  PATH ─► a directory: a walk, one level deep without -r ─► Entry ─► of a wanted type? ─► Printer
 //!      └─► another file: its own metadata ───────────────────►┘
 //! ```
-//! Entries stream. Memory holds the window of the walk, and a bounded number of batches.
+//! Entries stream. Memory holds a bounded number of entries of the walk, and of batches.
 
 mod entry;
 mod field;
@@ -16,7 +16,7 @@ mod printer;
 use std::path::Path;
 use std::process::ExitCode;
 
-use nowait::scan::Xattrs;
+use nowait::scan::{Batch, Xattrs};
 use nowait::{ErrorKind, FileType, Metadata, StatxMask, walk};
 use rustix::fs::CWD;
 
@@ -268,9 +268,9 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    fn batch(&mut self, start: &Path, found: &walk::Found) -> Result<(), Problem> {
-        for entry in found.batch().iter() {
-            let Some(entry) = Entry::found(start, found.place(), &entry, self.messages) else {
+    fn batch(&mut self, start: &Path, found: &Batch) -> Result<(), Problem> {
+        for entry in found.iter() {
+            let Some(entry) = Entry::found(start, &entry, self.messages) else {
                 continue;
             };
             if self.is_wanted(entry.kind) {

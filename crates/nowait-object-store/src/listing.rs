@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use futures_util::Stream;
 use futures_util::stream::{self, StreamExt};
-use nowait::walk::{self, Found};
+use nowait::scan::Batch;
+use nowait::walk;
 use nowait::{Engine, Metadata, StatxMask, Walk};
 use rustix::fs::CWD;
 
@@ -38,11 +39,11 @@ struct Names {
 }
 
 impl Names {
-    fn of(root: &Path, found: &Found) -> Names {
+    fn of(root: &Path, found: &Batch) -> Names {
         let root = root.as_os_str().as_bytes();
         let slash = usize::from(!root.ends_with(b"/"));
         Names {
-            directory: found.place().path().clone(),
+            directory: found.dir().path().clone(),
             root: root.len() + slash,
         }
     }
@@ -101,11 +102,11 @@ pub(crate) async fn entries(
             if entry.metadata.is_dir() {
                 let above = match &mut above {
                     Some(above) => above,
-                    above => above.insert(self_and_above(engine, found.place().path()).await?),
+                    above => above.insert(self_and_above(engine, found.dir().path()).await?),
                 };
                 if above.contains(&id(&entry.metadata)) {
                     let circle = rustix::io::Errno::LOOP.into();
-                    return Err(Error::io("walk", found.place().path())(circle));
+                    return Err(Error::io("walk", found.dir().path())(circle));
                 }
             }
             entries.push(entry);
@@ -157,7 +158,7 @@ pub(crate) fn objects_after(
     offset: String,
 ) -> impl Stream<Item = Result<Listed, Error>> + Send + 'static {
     let (asking, path) = (engine.as_ref().ok().cloned(), root.path().clone());
-    let after = move |found: Result<Found, Error>| {
+    let after = move |found: Result<Batch, Error>| {
         let (asking, root, offset) = (asking.clone(), path.clone(), offset.clone());
         async move {
             let found = match (found, asking) {
@@ -177,9 +178,9 @@ pub(crate) fn objects_after(
 
 /// Asks for the metadata of the objects of a batch whose locations are greater than `offset`.
 /// Blocks.
-fn ask_after(root: &Path, found: &Found, offset: &[u8]) -> Vec<Result<Listed, Error>> {
+fn ask_after(root: &Path, found: &Batch, offset: &[u8]) -> Vec<Result<Listed, Error>> {
     let names = Names::of(root, found);
-    let after = found.batch().iter().filter_map(|entry| {
+    let after = found.iter().filter_map(|entry| {
         let location = names.location(entry.file_name());
         if *location <= *offset || entry.file_type().is_dir() {
             return None;
@@ -194,10 +195,10 @@ fn ask_after(root: &Path, found: &Found, offset: &[u8]) -> Vec<Result<Listed, Er
 /// The files of a batch that has their metadata.
 fn of_batch<'a>(
     root: &Path,
-    found: &'a Found,
+    found: &'a Batch,
 ) -> impl Iterator<Item = Result<Listed, Error>> + use<'a> {
     let names = Names::of(root, found);
-    found.batch().iter().filter_map(move |entry| {
+    found.iter().filter_map(move |entry| {
         let metadata = entry.metadata()?.copied().map_err(Error::from);
         listed(names.location(entry.file_name()), metadata)
     })
@@ -218,7 +219,7 @@ fn batches(
     root: Arc<Root>,
     directory: PathBuf,
     also: impl FnOnce(walk::Options) -> walk::Options + Send + 'static,
-) -> impl Stream<Item = Result<Found, Error>> + Send + 'static {
+) -> impl Stream<Item = Result<Batch, Error>> + Send + 'static {
     let begun = async move {
         let engine = engine?;
         open(&engine, &root, &also(options(&engine)), directory).await

@@ -158,21 +158,11 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.operation)?;
-        if let Some(path) = &self.0.path {
-            write!(f, " {}", DisplayPath(path))?;
-        }
-        f.write_str(": ")?;
-        let ours = match self.0.kind {
-            ErrorKind::Misaligned { memory, offset } => {
-                return write!(
-                    f,
-                    "O_DIRECT needs memory at a multiple of {memory} bytes, and offset and length at a multiple of {offset}"
-                );
-            }
-            ErrorKind::Io(_) => "failed",
+impl ErrorKind {
+    /// The text of the reason, unless the errno has it.
+    fn text(self) -> &'static str {
+        match self {
+            ErrorKind::Io(_) | ErrorKind::Misaligned { .. } => "failed",
             ErrorKind::Unsupported => "not supported by the kernel, the sandbox or the filesystem",
             ErrorKind::InvalidInput => "invalid argument",
             ErrorKind::UnexpectedEof => "the file ends before the buffer is full",
@@ -206,7 +196,24 @@ impl fmt::Display for Error {
             ErrorKind::Unprotected => "the file may change, so its bytes cannot be borrowed",
             ErrorKind::NotRegular => "not a regular file; it was not opened",
             ErrorKind::Full => "the engine is full; reap completions or raise its depth",
-        };
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.operation)?;
+        if let Some(path) = &self.0.path {
+            write!(f, " {}", DisplayPath(path))?;
+        }
+        f.write_str(": ")?;
+        if let ErrorKind::Misaligned { memory, offset } = self.0.kind {
+            return write!(
+                f,
+                "O_DIRECT needs memory at a multiple of {memory} bytes, and offset and length at a multiple of {offset}"
+            );
+        }
+        let ours = self.0.kind.text();
         match self.0.errno {
             Some(errno) if matches!(self.0.kind, ErrorKind::Io(_)) => {
                 write!(f, "{}", io::Error::from_raw_os_error(errno.raw_os_error()))

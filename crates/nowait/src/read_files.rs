@@ -3,7 +3,7 @@
 //! If one thread opens, reads and closes file after file, it waits for the device several times for
 //! each file that is not cached. [`read_files()`] opens and reads many files at the same time, in
 //! batches, on the engine's workers. Files in the page cache are read without waiting for the
-//! device, also while others wait for it: as long as the window has room, on filesystems whose
+//! device, also while others wait for it: as long as the limits permit, on filesystems whose
 //! files open without waiting (ext4, xfs, f2fs). On other filesystems all files are read in the
 //! same way.
 //!
@@ -27,8 +27,8 @@
 //! ext4 on the disk of a virtual machine.
 //!
 //! # Paths
-//! The paths are taken from the iterator when a file is asked for, in the calling thread, a window
-//! at most. A relative path is resolved when its file is opened. Symbolic links are followed. A
+//! The paths are taken from the iterator when a file is asked for, in the calling
+//! thread, as far as the limits permit. A relative path is resolved when its file is opened. Symbolic links are followed. A
 //! path that is given twice is read twice.
 //!
 //! # Errors
@@ -52,9 +52,9 @@
 //! file between the two calls, and a FIFO in its place is opened and closed.
 //!
 //! # Memory
-//! [`Options::window`] limits the number of files, and the bytes of their contents, from the time
+//! [`Options::max_buffered`] limits the number of files, and the bytes of their contents, from the time
 //! when a file is taken from the paths until it is returned. Memory is reserved before a file is
-//! read. A file that needs more than three quarters of the window is read alone.
+//! read. A file that needs more than three quarters of the limit is read alone.
 //!
 //! # Stalled devices
 //! [`ReadFiles::cancel`], [`Canceller::cancel`] and dropping the stream return immediately. Workers
@@ -64,7 +64,8 @@
 
 mod contents;
 mod options;
-mod window;
+mod queue;
+mod stats;
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -74,8 +75,9 @@ use std::task::{Context, Poll};
 
 pub use contents::FileContents;
 pub use options::Options;
+pub use stats::Stats;
 
-use window::Window;
+use queue::Queue;
 
 use crate::error::Result;
 use crate::scan::Canceller;
@@ -109,12 +111,12 @@ where
 /// It is a blocking iterator of files. For futures see [`next_file`](ReadFiles::next_file).
 #[derive(Debug)]
 pub struct ReadFiles<I> {
-    group: Arc<TaskGroup<Window>>,
+    group: Arc<TaskGroup<Queue>>,
     /// `None` after the last path.
     paths: Option<I>,
     /// Files that were taken from the paths and not returned.
     outstanding: usize,
-    window: usize,
+    max_outstanding: usize,
 }
 
 impl Options {
@@ -128,7 +130,7 @@ impl Options {
             group: self.group(),
             paths: Some(paths.into_iter()),
             outstanding: 0,
-            window: self.files(),
+            max_outstanding: self.files(),
         }
     }
 }
@@ -136,19 +138,12 @@ impl Options {
 impl<I> ReadFiles<I> {
     /// The work done so far. All values are zero in a forked child.
     pub fn stats(&self) -> Stats {
-        let stats = self.group.inspect(|window, work| {
-            let counts = window.counts();
-            Stats {
-                files: counts.files,
-                failed: counts.failed,
-                bytes: counts.bytes,
-                cached: counts.cached,
-                max_held: counts.most_bytes,
-                by_caller: work.by_caller,
-                by_workers: work.by_workers,
-                waited: work.slept,
-                workers: work.most_workers,
-            }
+        let stats = self.group.inspect(|queue, work| Stats {
+            by_caller: work.by_caller,
+            by_workers: work.by_workers,
+            waited: work.waited,
+            workers: work.workers,
+            ..queue.stats()
         });
         stats.unwrap_or_default()
     }
@@ -213,18 +208,17 @@ where
         loop {
             let took = self.take_paths();
             match self.group.poll(cx) {
-                // Workers have begun with the first paths. The window is filled while none is
-                // ready.
+                // Workers have begun with the first paths. More are taken while none is ready.
                 Poll::Pending if took => {}
                 polled => return polled.map(|answer| self.returned(answer)),
             }
         }
     }
 
-    /// Takes paths from the iterator, if the window has room for some. Returns true if it took any.
+    /// Takes paths from the iterator, as far as the limit permits. Returns true if it took any.
     fn take_paths(&mut self) -> bool {
-        let room = self.window - self.outstanding.min(self.window);
-        if room < CHUNK.min(self.window) && self.outstanding > 0 {
+        let room = self.max_outstanding.saturating_sub(self.outstanding);
+        if room < CHUNK.min(self.max_outstanding) && self.outstanding > 0 {
             return false;
         }
         let Some(paths) = &mut self.paths else {
@@ -239,7 +233,7 @@ where
             return false;
         }
         self.outstanding += taken.len();
-        self.group.update(|window| window.add(taken));
+        self.group.update(|queue| queue.add(taken));
         true
     }
 }
@@ -266,30 +260,6 @@ where
         let answer = self.group.next();
         self.returned(answer)
     }
-}
-
-/// The work that a stream of files has done so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Files that were read, or failed.
-    pub files: u64,
-    /// Files that failed.
-    pub failed: u64,
-    /// Bytes of the contents.
-    pub bytes: u64,
-    /// Files that were read from the page cache, without waiting for the device.
-    pub cached: u64,
-    /// The largest number of bytes that were held or reserved at the same time.
-    pub max_held: u64,
-    /// Batches of files that the calling thread read.
-    pub by_caller: u64,
-    /// Batches that workers read.
-    pub by_workers: u64,
-    /// Batches that waited for the device or for another thread.
-    pub waited: u64,
-    /// The largest number of workers at the same time.
-    pub workers: usize,
 }
 
 /// The future of [`ReadFiles::next_file`].

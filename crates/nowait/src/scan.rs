@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  list (getdents64, in parallel) ─► sorted by inode ─► queried (statx, xattrs) ─► batches
-//!  └─────────────────────────────── at most a window of them ──────────────────────────────┘
+//!  └────────────────────────── a limited number of them at once ───────────────────────────┘
 //! ```
 //!
 //! If one thread lists a directory that is not cached and asks for the metadata of name after name,
@@ -45,6 +45,7 @@
 //! everything is cached) and until its current system call returns. The futures never do.
 
 mod cancel;
+mod dir;
 mod directory;
 mod entries;
 mod entry;
@@ -65,25 +66,26 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 pub use cancel::Canceller;
-pub use entries::{Batched, Entries, NextBatch, Open};
+pub use dir::Dir;
+pub use entries::{Entries, NextBatch, Open};
 pub use entry::{Batch, DirEntry, Xattrs as EntryXattrs};
 #[cfg(any(fuzzing, nowait_internals))]
 pub use list::{dirents::Dirents, simulated::exactly_once};
 pub use metadata::Xattrs;
 pub use options::Options;
 pub use order::Order;
-pub use readahead::{Limits, Readahead, readahead, readahead_from};
+pub use readahead::{Readahead, readahead, readahead_from};
 pub use stats::Stats;
 
 pub(crate) use directory::{Directory, FLAGS};
 pub(crate) use entries::Source;
-pub(crate) use progress::{Allowed, Counts, Done, Piece, Progress};
+pub(crate) use progress::{Allowed, Done, Piece, Progress};
 
 use crate::error::Result;
 use crate::task_group;
 
 /// A scan in progress: the entries of one directory. Dropping it cancels the scan.
-pub type Scan = Entries<Batch>;
+pub type Scan = Entries<Stats>;
 
 impl Options {
     /// Opens the directory and begins the scan. Blocks.
@@ -108,7 +110,7 @@ impl Options {
     /// # Errors
     /// ENOTDIR if the descriptor is not a directory; the errors of fstat(2), fstatfs(2) and
     /// lseek(2).
-    pub fn on(&self, fd: impl Into<OwnedFd>) -> Result<Scan> {
+    pub fn from_fd(&self, fd: impl Into<OwnedFd>) -> Result<Scan> {
         Ok(self.start(Directory::rewound(fd.into())?))
     }
 
@@ -117,7 +119,7 @@ impl Options {
     }
 }
 
-impl Entries<Batch> {
+impl Entries<Stats> {
     /// Opens a directory and lists its names. Blocks.
     ///
     /// # Errors
@@ -132,18 +134,11 @@ impl Entries<Batch> {
     }
 }
 
-impl Batched for Batch {
-    type Entry = DirEntry;
+impl Source for Progress {
     type Stats = Stats;
 
-    fn get(&self, at: usize) -> Option<DirEntry> {
-        self.get(at)
-    }
-}
-
-impl Source for Progress {
-    fn stats(&self, work: task_group::Counts) -> Stats {
-        Stats::new(self.counts(), work)
+    fn stats(&self, work: task_group::Stats) -> Stats {
+        self.stats().with(work)
     }
 }
 

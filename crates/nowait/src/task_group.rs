@@ -126,7 +126,7 @@ struct State<J> {
     time_asleep: f32,
     waiting: usize,
     cancelled: Cancelled,
-    counts: Counts,
+    stats: Stats,
 }
 
 /// The threads that run pieces.
@@ -148,17 +148,17 @@ enum Cancelled {
     Delivered,
 }
 
-/// The counters of a group.
+/// The work that a group has done so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct Stats {
     /// Pieces that the calling thread ran.
     pub(crate) by_caller: u64,
     /// Pieces that workers ran.
     pub(crate) by_workers: u64,
-    /// Pieces that slept.
-    pub(crate) slept: u64,
+    /// Pieces that slept: they waited for the device or for another thread.
+    pub(crate) waited: u64,
     /// The largest number of workers at one time.
-    pub(crate) most_workers: usize,
+    pub(crate) workers: usize,
 }
 
 impl<J: Job> std::fmt::Debug for TaskGroup<J> {
@@ -187,7 +187,7 @@ impl<J: Job> State<J> {
 
     /// The time for which the calling thread continues to work alone.
     fn patience(&self) -> Duration {
-        let alone = if self.counts.slept > 0 { SLEPT } else { AWAKE };
+        let alone = if self.stats.waited > 0 { SLEPT } else { AWAKE };
         alone.saturating_sub(self.alone)
     }
 
@@ -260,7 +260,7 @@ impl<J: Job> TaskGroup<J> {
                 time_asleep: 0.0,
                 waiting: 0,
                 cancelled: Cancelled::No,
-                counts: Counts::default(),
+                stats: Stats::default(),
             }),
             ready: Condvar::new(),
             waker: WakerSlot::default(),
@@ -269,10 +269,10 @@ impl<J: Job> TaskGroup<J> {
 
     /// Runs `inspect` on the job and the counters. Returns `None` in a forked child, where a thread
     /// that no longer exists may have held the lock.
-    pub(crate) fn inspect<T>(&self, inspect: impl FnOnce(&J, Counts) -> T) -> Option<T> {
+    pub(crate) fn inspect<T>(&self, inspect: impl FnOnce(&J, Stats) -> T) -> Option<T> {
         self.process.is_here().then(|| {
             let state = lock(&self.state);
-            inspect(&state.job, state.counts)
+            inspect(&state.job, state.stats)
         })
     }
 
@@ -421,7 +421,7 @@ impl<J: Job> TaskGroup<J> {
         drop(state);
         let (mut state, done) = self.run_piece(piece, until);
         state.alone += start.elapsed();
-        state.counts.by_caller += 1;
+        state.stats.by_caller += 1;
         if state.stage == Stage::Caller && state.patience().is_zero() {
             state.stage = Stage::Workers;
         }
@@ -440,7 +440,7 @@ impl<J: Job> TaskGroup<J> {
         let slept = sleeps() > before;
         let time = began.elapsed().as_secs_f32();
         let mut state = lock(&self.state);
-        state.counts.slept += u64::from(slept);
+        state.stats.waited += u64::from(slept);
         if is_timed {
             let asleep = if slept { time } else { 0.0 };
             state.time += (time - state.time) / 8.0;
@@ -491,7 +491,7 @@ impl<J: Job> TaskGroup<J> {
         }
         let missing = state.missing();
         state.workers += missing;
-        state.counts.most_workers = state.counts.most_workers.max(state.workers);
+        state.stats.workers = state.stats.workers.max(state.workers);
         drop(state);
         let mut called = 0;
         while called < missing
@@ -530,7 +530,7 @@ impl<J: Job> Task for TaskGroup<J> {
         drop(self.call_workers(state));
 
         let (mut state, done) = self.run_piece(piece, None);
-        state.counts.by_workers += 1;
+        state.stats.by_workers += 1;
         let state = self.finish(state, done);
         let ready = state.should_wake();
         let mut state = self.call_workers(state);

@@ -1,8 +1,8 @@
 //! Walk: a tree of directories, each scanned as by [`scan`], many at the same time.
 //!
 //! Directories are opened as they are found, those of the last batch first. A worker that finds no
-//! work in the open directories opens another one. All directories together share one budget of
-//! descriptors, one window of entries, and one share of the engine's workers.
+//! work in the open directories opens another one. All directories together share one limit of
+//! descriptors, one limit of entries, and one share of the engine's workers.
 //!
 //! ```
 //! let mut lines = 0;
@@ -38,13 +38,12 @@
 //! ([`Stats::vanished`]).
 //!
 //! # Memory
-//! The window limits the number of entries. A directory that waits to be opened is kept as its
+//! [`Options::max_buffered`] limits the entries in memory. A directory that waits to be opened is kept as its
 //! path: a directory with a million subdirectories takes the memory of a million paths.
 
 mod beneath;
 mod config;
-mod entry;
-mod place;
+mod stats;
 mod tree;
 mod waiting;
 
@@ -56,8 +55,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 pub use beneath::open_beneath;
-pub use entry::{DirEntry, Found};
-pub use place::Place;
+pub use stats::Stats;
 
 use config::{Config, Filter};
 use tree::Tree;
@@ -65,7 +63,7 @@ use tree::Tree;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::metadata::StatxMask;
-use crate::scan::{self, Batched, Directory, Entries, Open, Order, Source, Xattrs};
+use crate::scan::{self, Directory, Entries, Open, Order, Source, Xattrs};
 use crate::task_group;
 
 /// Options for a walk.
@@ -108,8 +106,8 @@ macro_rules! as_for_a_scan {
 }
 
 impl Options {
-    /// Names and types only, the whole tree, a window of 65,536 entries, and at most 64 descriptors
-    /// or a quarter of the process's limit, whichever is less.
+    /// Names and types only, the whole tree, at most 65,536 entries in memory, and at most 64
+    /// descriptors or a quarter of the process's limit, whichever is less.
     pub fn new() -> Options {
         let quarter =
             crate::sys::limit::descriptors().map_or(64, |n| usize::try_from(n / 4).unwrap_or(64));
@@ -134,7 +132,7 @@ impl Options {
         /// Sets the order of the entries of each directory.
         order(order: Order);
         /// Sets the limits for entries, and their bytes, that are listed and not yet returned.
-        window(entries: usize, bytes: usize);
+        max_buffered(entries: usize, bytes: usize);
         /// Sets the maximum number of workers. It is never more than half of the engine's.
         workers(workers: usize);
         /// Uses this engine's workers instead of those of the process's engine.
@@ -216,7 +214,7 @@ impl Options {
     /// # Errors
     /// ENOTDIR if the descriptor is not a directory; the errors of fstat(2), fstatfs(2) and
     /// lseek(2).
-    pub fn on(&self, root: impl Into<OwnedFd>) -> Result<Walk> {
+    pub fn from_fd(&self, root: impl Into<OwnedFd>) -> Result<Walk> {
         Ok(self.start(Directory::rewound(root.into())?))
     }
 
@@ -228,9 +226,9 @@ impl Options {
 }
 
 /// A walk in progress: the entries of a tree. Dropping it cancels the walk.
-pub type Walk = Entries<Found>;
+pub type Walk = Entries<Stats>;
 
-impl Entries<Found> {
+impl Entries<Stats> {
     /// Walks a tree and returns names only. Blocks.
     ///
     /// # Errors
@@ -245,36 +243,16 @@ impl Entries<Found> {
     }
 }
 
-impl Batched for Found {
-    type Entry = DirEntry;
+impl Source for Tree {
     type Stats = Stats;
 
-    fn get(&self, at: usize) -> Option<DirEntry> {
-        self.get(at)
-    }
-}
-
-impl Source for Tree {
-    fn stats(&self, work: task_group::Counts) -> Stats {
-        let counts = self.counts();
+    fn stats(&self, work: task_group::Stats) -> Stats {
+        let stats = self.stats();
         Stats {
-            directories: counts.directories,
-            vanished: counts.vanished,
-            scan: scan::Stats::new(counts.scan, work),
+            scan: stats.scan.with(work),
+            ..stats
         }
     }
-}
-
-/// The work that a walk has done so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Directories that were opened.
-    pub directories: u64,
-    /// Directories that were removed before they could be opened.
-    pub vanished: u64,
-    /// The statistics of a scan, summed over all directories.
-    pub scan: scan::Stats,
 }
 
 impl Future for Open<Options> {

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use nowait::StatxMask;
-use nowait::scan::{self, Limits, Xattrs};
+use nowait::scan::{self, Xattrs};
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, StatxFlags, openat, statx};
 use rustix::io::Errno;
 
@@ -49,10 +49,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
         Way::Xgetdents => scan(args)?,
         Way::NwXgetdents => c_scan::scan(&args.directory, args.xattr)?,
         Way::Dirreadahead => {
-            let ahead = scan::readahead(&args.directory, &Limits::new().xattrs(args.xattr))?;
+            let which = if args.xattr { Xattrs::Names } else { Xattrs::None };
+            let ahead = scan::readahead(&args.directory, &scan::Options::new().xattrs(which))?;
             let said = one_by_one(args)?;
             Said {
-                workers: Some(ahead.progress().workers),
+                workers: Some(ahead.stats().workers),
                 ..said
             }
         }

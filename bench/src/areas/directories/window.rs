@@ -27,7 +27,7 @@ impl Window {
             Window::Default => options,
             Window::Limits { pages, entries } => {
                 let bytes = pages.map(|pages| pages.saturating_mul(page_size()));
-                options.window(limit(entries), limit(bytes))
+                options.max_buffered(limit(entries), limit(bytes))
             }
         }
     }

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!  entries of a directory ─► its record: a sum, and its subdirectories without a record
-//!  its place has no owner left ─► complete: printed, and added to its parent
+//!  its `Dir` has no owner left ─► complete: printed, and added to its parent
 //! ```
 //! A walk returns batches of several directories in turns and does not report when a directory is
-//! complete. The walk holds a directory's [`Place`] as long as entries of the directory or below it
-//! are to come. When the place has no owner left, all entries were returned. Memory therefore holds
+//! complete. The walk holds a directory's [`Dir`] as long as entries of the directory or below it
+//! are to come. When it has no owner left, all entries were returned. Memory therefore holds
 //! little more than the walk itself does.
 
 use std::cmp::Ordering;
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::Acquire;
 use std::sync::atomic::fence;
 use std::sync::{Arc, Weak};
 
-use nowait::walk::Place;
+use nowait::scan::Dir;
 
 use super::usage::Usage;
 
@@ -39,12 +39,12 @@ pub struct Tree {
     many: usize,
 }
 
-/// The address of a directory's place. It is not reused as long as the record holds a `Weak`.
-type Key = *const Place;
+/// The address of a directory's [`Dir`]. It is not reused as long as the record holds a `Weak`.
+type Key = *const Dir;
 
 /// A directory of which entries were returned.
 struct Record {
-    place: Weak<Place>,
+    dir: Weak<Dir>,
     path: PathBuf,
     depth: usize,
     above: Option<Key>,
@@ -64,7 +64,7 @@ pub struct Over {
 pub struct Sum<'a> {
     record: &'a mut Record,
     skipped: &'a mut HashSet<PathBuf>,
-    place: &'a Place,
+    dir: &'a Dir,
     depth: usize,
 }
 
@@ -82,11 +82,11 @@ impl Tree {
     }
 
     /// The sum for the entries of a directory; `None` if the directory is not to be counted.
-    pub fn directory<'a>(&'a mut self, place: &'a Arc<Place>) -> Option<Sum<'a>> {
-        if !self.skipped.is_empty() && self.is_skipped(place) {
+    pub fn directory<'a>(&'a mut self, dir: &'a Arc<Dir>) -> Option<Sum<'a>> {
+        if !self.skipped.is_empty() && self.is_skipped(dir) {
             return None;
         }
-        let mut shown = place;
+        let mut shown = dir;
         while shown.depth() > self.depth {
             shown = shown.parent()?;
         }
@@ -94,29 +94,29 @@ impl Tree {
         Some(Sum {
             record: self.records.get_mut(&Arc::as_ptr(shown))?,
             skipped: &mut self.skipped,
-            place,
+            dir,
             depth: self.depth,
         })
     }
 
-    fn is_skipped(&self, place: &Arc<Place>) -> bool {
-        let mut above = std::iter::successors(Some(place), |place| place.parent());
-        above.any(|place| self.skipped.contains(&**place.path()))
+    fn is_skipped(&self, dir: &Arc<Dir>) -> bool {
+        let mut above = std::iter::successors(Some(dir), |dir| dir.parent());
+        above.any(|dir| self.skipped.contains(&**dir.path()))
     }
 
     /// Adds a record for a directory, if there is none.
-    fn begin(&mut self, place: &Arc<Place>) {
-        let key = Arc::as_ptr(place);
+    fn begin(&mut self, dir: &Arc<Dir>) {
+        let key = Arc::as_ptr(dir);
         if self.records.contains_key(&key) {
             return;
         }
-        let above = place.parent().map(Arc::as_ptr);
+        let above = dir.parent().map(Arc::as_ptr);
         let usage = match above {
             None => self.usage,
             // A directory that has replaced another one meanwhile may not have been in a batch.
             Some(above) => {
                 let above = self.records.get_mut(&above);
-                let name = place.path().file_name();
+                let name = dir.path().file_name();
                 above
                     .zip(name)
                     .and_then(|(above, name)| above.below.remove(name))
@@ -124,9 +124,9 @@ impl Tree {
             }
         };
         let record = Record {
-            place: Arc::downgrade(place),
-            path: place.path().to_path_buf(),
-            depth: place.depth(),
+            dir: Arc::downgrade(dir),
+            path: dir.path().to_path_buf(),
+            depth: dir.depth(),
             above,
             usage,
             below: HashMap::new(),
@@ -140,7 +140,7 @@ impl Tree {
         if self.records.len() < self.many {
             return Vec::new();
         }
-        let over = self.take(|record| record.place.strong_count() == 0);
+        let over = self.take(|record| record.dir.strong_count() == 0);
         self.many = (2 * self.records.len()).max(FEW);
         over
     }
@@ -209,7 +209,7 @@ impl Sum<'_> {
 
     /// Adds a subdirectory. `usage` is that of the directory alone.
     pub fn add_directory(&mut self, name: &OsStr, usage: Usage) {
-        if self.place.depth() >= self.depth {
+        if self.dir.depth() >= self.depth {
             self.record.usage += usage;
         } else if let Some(twice) = self.record.below.insert(name.to_owned(), usage) {
             self.record.usage += twice;
@@ -218,7 +218,7 @@ impl Sum<'_> {
 
     /// Skips a subdirectory that was counted in another tree, and everything below it.
     pub fn skip(&mut self, name: &OsStr) {
-        self.skipped.insert(self.place.path().join(name));
+        self.skipped.insert(self.dir.path().join(name));
     }
 }
 
@@ -250,11 +250,11 @@ mod tests {
         }
         let mut tree = Tree::new(dir.path(), Usage::default(), usize::MAX);
         let mut walk = Walk::blocking_open(dir.path()).unwrap();
-        let mut places = Vec::new();
+        let mut dirs = Vec::new();
         while let Some(found) = walk.blocking_batch() {
-            let place = found.unwrap().place().clone();
-            assert!(tree.directory(&place).is_some());
-            places.push(place);
+            let dir = found.unwrap().dir().clone();
+            assert!(tree.directory(&dir).is_some());
+            dirs.push(dir);
         }
         let deepest = tree.records.values().map(|record| record.depth).max();
         let completed = Cell::new(false);

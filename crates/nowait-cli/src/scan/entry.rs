@@ -6,7 +6,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nowait::scan::{DirEntry, Xattrs};
-use nowait::walk::Place;
 use nowait::{ErrorKind, FileType, Metadata, StatxMask};
 use rustix::fs::{CWD, lgetxattr, llistxattr};
 use rustix::io::Errno;
@@ -36,15 +35,9 @@ pub struct Entry<'a> {
 pub type Xattr = (Vec<u8>, Option<Vec<u8>>);
 
 impl<'a> Entry<'a> {
-    /// An entry of the directory `place`. Returns `None` if the file was removed meanwhile. Errors
-    /// are reported.
-    pub fn found(
-        start: &'a Path,
-        place: &'a Place,
-        found: &'a DirEntry,
-        messages: &Messages,
-    ) -> Option<Entry<'a>> {
-        let directory: &Path = place.path();
+    /// An entry of a batch. Returns `None` if the file was removed meanwhile. Errors are reported.
+    pub fn found(start: &'a Path, found: &'a DirEntry, messages: &Messages) -> Option<Entry<'a>> {
+        let directory: &Path = found.dir().path();
         let is_gone = |error: &nowait::Error| {
             messages.error(directory, false, error);
             error.errno() == Some(libc::ENOENT)
@@ -69,7 +62,7 @@ impl<'a> Entry<'a> {
             start,
             directory: Some(directory),
             name: found.file_name(),
-            depth: place.depth() + 1,
+            depth: found.depth(),
             inode: found.ino(),
             kind: found.file_type(),
             metadata,

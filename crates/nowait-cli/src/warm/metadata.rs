@@ -151,9 +151,9 @@ impl Warmer<'_> {
         }
     }
 
-    fn found(&mut self, found: &nowait::walk::Found, messages: &Messages) {
-        let directory = found.place().path();
-        for entry in found.batch().iter() {
+    fn found(&mut self, found: &nowait::scan::Batch, messages: &Messages) {
+        let directory = found.dir().path();
+        for entry in found.iter() {
             match entry.metadata() {
                 Some(Err(error)) => messages.error(directory, false, &error),
                 _ => self.inodes += 1,

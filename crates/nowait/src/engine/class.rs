@@ -6,8 +6,8 @@
 //! | Call | opens, closes, statx and other calls by path | the server of a mount, which may hang |
 //! | Unbounded | opens of FIFOs; reads and writes of pipes, sockets, terminals and the like | another program, without end |
 //!
-//! Each class has its own places and workers. Operations that wait without end therefore take no
-//! place and no worker from the other classes.
+//! Each class has its own permits and workers. Operations that wait without end therefore take no
+//! permit and no worker from the other classes.
 
 use crate::handle::Handle;
 use crate::op::{Kind, Opens};

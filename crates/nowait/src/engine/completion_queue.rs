@@ -36,7 +36,7 @@ pub(crate) struct CompletionQueue {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The completions, each with the class of its place.
+    /// The completions, each with the class of its permit.
     done: VecDeque<(Class, Completion)>,
     /// Operations that were submitted to be reaped and are not yet reaped.
     expected: usize,

@@ -30,8 +30,8 @@ pub(crate) struct Core {
     registered_files: OnceBox<Support>,
     /// True if the engine's one set of files was made.
     has_files: AtomicBool,
-    /// The places of each class.
-    places: [Semaphore; Class::ALL.len()],
+    /// The permits of each class.
+    permits: [Semaphore; Class::ALL.len()],
     /// Limits the readaheads in flight, which nothing waits for. The limit is the engine's depth.
     pub(super) aheads: Semaphore,
     pub(super) deadlines: Arc<Deadlines>,
@@ -53,7 +53,7 @@ impl Core {
             features: OnceBox::new(),
             registered_files: OnceBox::new(),
             has_files: AtomicBool::new(false),
-            places: Class::ALL.map(|_| Semaphore::new(options.depth)),
+            permits: Class::ALL.map(|_| Semaphore::new(options.depth)),
             aheads: Semaphore::new(options.depth),
             deadlines: Arc::default(),
             process: Owner::current(),
@@ -110,23 +110,23 @@ impl Core {
         }
     }
 
-    pub(super) fn places(&self, class: Class) -> &Semaphore {
-        &self.places[class as usize]
+    pub(super) fn permits(&self, class: Class) -> &Semaphore {
+        &self.permits[class as usize]
     }
 
     /// The number of operations of a class that may be in flight.
     pub(super) fn depth(&self) -> usize {
-        self.places(Class::File).depth()
+        self.permits(Class::File).depth()
     }
 
     /// The number of operations in flight on a shared engine.
     pub(super) fn in_flight(&self) -> usize {
-        self.places.iter().map(Semaphore::in_use).sum()
+        self.permits.iter().map(Semaphore::in_use).sum()
     }
 
     /// The number of operations in flight on a shared engine that need a device.
     pub(crate) fn files_in_flight(&self) -> usize {
-        self.places(Class::File).in_use()
+        self.permits(Class::File).in_use()
     }
 
     /// Returns an error in a forked child, which has neither the threads nor the ring of the

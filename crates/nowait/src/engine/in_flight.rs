@@ -17,7 +17,7 @@ pub(super) trait Cancel: std::fmt::Debug + Send + Sync {
 /// An operation in flight, as held by its future.
 ///
 /// If it is dropped before the completion arrives, a read that may wait without end is stopped, so
-/// that its place is given back. Other operations continue: a write that has begun cannot be
+/// that its permit is given back. Other operations continue: a write that has begun cannot be
 /// undone, and a device completes its operations in bounded time.
 #[derive(Debug)]
 pub(crate) struct InFlight {
@@ -61,7 +61,7 @@ impl Drop for InFlight {
     }
 }
 
-/// The place where a future waits for its completion.
+/// The completion of an operation, for which a future waits.
 #[derive(Debug)]
 pub(crate) struct OpState {
     completion: Mutex<Option<Completion>>,

@@ -367,7 +367,7 @@ impl LocalEngine {
     }
 
     /// Like [`reap`](LocalEngine::reap), for at most `most` completions. Each of the others keeps
-    /// its place. The wait is over once there are `most`.
+    /// its permit. The wait is over once there are `most`.
     ///
     /// # Errors
     /// [`ErrorKind::Forked`] in a forked child.

@@ -58,14 +58,14 @@ impl Options {
     /// Sets the number of operations that may be in flight (1 to 32,768). An operation beyond that
     /// number is refused as [`Submit::Full`](super::Submit::Full). A future waits for its turn.
     ///
-    /// A shared engine has this number of places for each of three classes of operations, so that
-    /// operations that wait do not keep out others:
+    /// A shared engine has this limit for each of three classes of operations, so that operations
+    /// that wait do not keep out others:
     /// - reads and writes of regular files and block devices;
     /// - calls by path (opens, statx, [`Call`](crate::op::Call)) and closes;
     /// - operations that may wait without end: opens of FIFOs, and reads and writes of pipes,
     ///   sockets, terminals and the like.
     ///
-    /// A local engine has this number of places in all.
+    /// A local engine has this limit for all operations together.
     #[must_use]
     pub fn depth(mut self, depth: usize) -> Options {
         self.depth = depth;

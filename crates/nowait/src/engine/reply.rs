@@ -10,7 +10,7 @@ use super::in_flight::OpState;
 use crate::handle::Handle;
 use crate::user_code;
 
-/// The destination of a completion, and the class whose place it gives back.
+/// The destination of a completion, and the class whose permit it gives back.
 #[derive(Debug)]
 pub(crate) struct Reply {
     to: Destination,
@@ -36,8 +36,8 @@ enum Destination {
 #[must_use]
 pub(crate) struct Unwanted {
     completion: Completion,
-    /// The place that it occupies until it is dropped.
-    place: Option<Class>,
+    /// The permit that it occupies until it is dropped.
+    permit: Option<Class>,
 }
 
 impl Unwanted {
@@ -46,11 +46,11 @@ impl Unwanted {
         self.completion.op.body.kind.handle()
     }
 
-    /// Drops the completion, and gives its place back.
+    /// Drops the completion, and gives its permit back.
     pub(crate) fn discard(self, core: &Core) {
         user_code::discard(self.completion);
-        if let Some(class) = self.place {
-            core.places(class).release(1);
+        if let Some(class) = self.permit {
+            core.permits(class).release(1);
         }
     }
 }
@@ -95,11 +95,11 @@ impl Reply {
                 None
             }
             Destination::OpState(op_state) => {
-                let unwanted = |completion, place| Some(Unwanted { completion, place });
+                let unwanted = |completion, permit| Some(Unwanted { completion, permit });
                 if Arc::strong_count(&op_state) == 1 {
                     return unwanted(completion, Some(class));
                 }
-                core.places(class).release(1);
+                core.permits(class).release(1);
                 op_state.complete(completion);
                 // The future may have been dropped since.
                 unwanted(Arc::into_inner(op_state)?.into_completion()?, None)
@@ -110,7 +110,7 @@ impl Reply {
                 let completion = completions.push(class, completion)?;
                 Some(Unwanted {
                     completion,
-                    place: Some(class),
+                    permit: Some(class),
                 })
             }
         }

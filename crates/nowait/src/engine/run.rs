@@ -37,7 +37,7 @@ enum State {
 impl Engine {
     /// Runs one operation. The completion has the operation in its own type.
     ///
-    /// A read that the page cache serves is ready at the first poll. A future waits for a place if
+    /// A read that the page cache serves is ready at the first poll. A future waits for a permit if
     /// the engine is full. Dropping the future does not cancel the operation, except for reads of
     /// pipes, sockets and the like, which may block without end.
     ///
@@ -130,7 +130,7 @@ fn typed<O: OpType>(completion: Completion) -> Option<Completion<O>> {
 /// An operation of a future, from its submission to its completion.
 #[derive(Debug)]
 pub(crate) enum OpFuture {
-    /// It waits for a place in the engine.
+    /// It waits for a permit in the engine.
     Waiting(Op, Option<Waiter>),
     /// It is in flight. The time of its submission is kept for one operation in 64.
     InFlight(InFlight, Option<Instant>),
@@ -143,7 +143,7 @@ impl OpFuture {
         OpFuture::Waiting(op, None)
     }
 
-    /// An operation that has its place in the engine already.
+    /// An operation that has its permit in the engine already.
     #[cfg(feature = "tokio")]
     pub(crate) fn reserved(engine: &Engine, op: Op, cx: &Context<'_>) -> OpFuture {
         OpFuture::InFlight(engine.launch_reserved(op, cx.waker()), sometimes_now())
@@ -163,7 +163,7 @@ impl OpFuture {
     }
 
     /// Continues the operation as far as possible without waiting. In a forked child, an operation
-    /// that waits for a place is refused. An operation that was in flight at the fork stays
+    /// that waits for a permit is refused. An operation that was in flight at the fork stays
     /// pending, because it and its buffer belong to the parent.
     pub(crate) fn poll(&mut self, engine: &Engine, cx: &Context<'_>) -> Poll<Completion> {
         if let Err(error) = engine.check_process("poll") {

@@ -1,4 +1,4 @@
-//! The places of an engine: tokio's fair semaphore, with a poll form for the futures of this crate.
+//! The permits of an engine: tokio's fair semaphore, with a poll form for the futures of this crate.
 //!
 //! tokio clones wakers under a lock of its own. It is therefore given a waker of this crate, which
 //! holds the program's waker. Cloning that only increments a reference count, and runs no code of
@@ -17,12 +17,12 @@ use crate::sys::process::Owner;
 use crate::user_code;
 use crate::user_code::paused_clock::Hold;
 
-/// Limits the operations in flight. Futures that find no place wait for one, in order.
+/// Limits the operations in flight. Futures that find no permit wait for one, in order.
 #[derive(Debug)]
 pub(crate) struct Semaphore {
-    places: Arc<tokio::sync::Semaphore>,
+    permits: Arc<tokio::sync::Semaphore>,
     depth: usize,
-    /// Notifies streams that a place became free.
+    /// Notifies streams that a permit became free.
     #[cfg(feature = "tokio")]
     freed: Arc<tokio::sync::Notify>,
     /// The number of streams that wait for that.
@@ -32,8 +32,8 @@ pub(crate) struct Semaphore {
 
 type Acquire = dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync;
 
-/// A future's position in the queue for a place. Dropping it leaves the queue, and gives back the
-/// place if one was assigned meanwhile.
+/// A future's position in the queue for a permit. Dropping it leaves the queue, and gives back the
+/// permit if one was assigned meanwhile.
 pub(crate) struct Waiter {
     acquire: Option<Pin<Box<Acquire>>>,
     process: Owner,
@@ -49,8 +49,8 @@ impl Drop for Waiter {
     }
 }
 
-/// A stream's registration to be woken when a place becomes free. It holds no place and no position
-/// in the queue: a stream whose future was dropped is not polled again, and would keep the place.
+/// A stream's registration to be woken when a permit becomes free. It holds no permit and no position
+/// in the queue: a stream whose future was dropped is not polled again, and would keep the permit.
 #[cfg(feature = "tokio")]
 pub(crate) struct Watch {
     notified: Option<Pin<Box<tokio::sync::futures::OwnedNotified>>>,
@@ -86,7 +86,7 @@ impl std::fmt::Debug for Waiter {
 impl Semaphore {
     pub(crate) fn new(depth: usize) -> Semaphore {
         Semaphore {
-            places: Arc::new(tokio::sync::Semaphore::new(depth)),
+            permits: Arc::new(tokio::sync::Semaphore::new(depth)),
             depth,
             #[cfg(feature = "tokio")]
             freed: Arc::default(),
@@ -95,15 +95,15 @@ impl Semaphore {
         }
     }
 
-    /// Takes `count` places, or none.
+    /// Takes `count` permits, or none.
     pub(crate) fn try_acquire(&self, count: usize) -> bool {
         let permits = u32::try_from(count).ok();
-        let permits = permits.and_then(|count| self.places.try_acquire_many(count).ok());
+        let permits = permits.and_then(|count| self.permits.try_acquire_many(count).ok());
         permits.map(|permits| permits.forget()).is_some()
     }
 
-    /// Takes a place and returns true, or enters `waiter` into the queue. `waker` is woken when
-    /// `waiter` has a place.
+    /// Takes a permit and returns true, or enters `waiter` into the queue. `waker` is woken when
+    /// `waiter` has a permit.
     pub(crate) fn poll_acquire(&self, waker: &Waker, waiter: &mut Option<Waiter>) -> bool {
         if waiter.is_none() && self.try_acquire(1) {
             return true;
@@ -115,7 +115,7 @@ impl Semaphore {
         });
         let acquire = queued
             .acquire
-            .get_or_insert_with(|| Box::pin(self.places.clone().acquire_owned()));
+            .get_or_insert_with(|| Box::pin(self.permits.clone().acquire_owned()));
         match acquire.as_mut().poll(&mut Context::from_waker(&ours)) {
             Poll::Ready(permit) => {
                 // The semaphore is never closed.
@@ -127,7 +127,7 @@ impl Semaphore {
         }
     }
 
-    /// Takes a place and returns true, or has `waker` woken when a place becomes free that no
+    /// Takes a permit and returns true, or has `waker` woken when a permit becomes free that no
     /// future in the queue has taken.
     #[cfg(feature = "tokio")]
     pub(crate) fn poll_acquire_or_watch(&self, waker: &Waker, watch: &mut Option<Watch>) -> bool {
@@ -146,7 +146,7 @@ impl Semaphore {
                 .get_or_insert_with(|| Box::pin(self.freed.clone().notified_owned()));
             match notified.as_mut().poll(&mut Context::from_waker(&ours)) {
                 Poll::Ready(()) => watch.notified = None,
-                // A place may have become free before the waker was registered.
+                // A permit may have become free before the waker was registered.
                 Poll::Pending if self.try_acquire(1) => break,
                 Poll::Pending => return false,
             }
@@ -155,21 +155,21 @@ impl Semaphore {
         true
     }
 
-    /// Gives `count` places back.
+    /// Gives `count` permits back.
     pub(crate) fn release(&self, count: usize) {
-        self.places.add_permits(count);
+        self.permits.add_permits(count);
         #[cfg(feature = "tokio")]
         if self.watching.load(SeqCst) > 0 {
             self.freed.notify_waiters();
         }
     }
 
-    /// The number of places taken.
+    /// The number of permits taken.
     pub(crate) fn in_use(&self) -> usize {
-        self.depth.saturating_sub(self.places.available_permits())
+        self.depth.saturating_sub(self.permits.available_permits())
     }
 
-    /// The number of places.
+    /// The number of permits.
     pub(crate) fn depth(&self) -> usize {
         self.depth
     }
@@ -178,7 +178,7 @@ impl Semaphore {
 /// A waker that wakes the program's waker. No wake may be lost: the poll that registers it holds
 /// another reference, and may still run.
 ///
-/// Panics of the program's waker end here. The poll that drops a `Forward` may have taken a place,
+/// Panics of the program's waker end here. The poll that drops a `Forward` may have taken a permit,
 /// and must return to its caller.
 struct Forward(
     Option<Waker>,
@@ -220,9 +220,9 @@ mod tests {
 
     use super::*;
 
-    struct Counts(AtomicUsize);
+    struct CountsWakes(AtomicUsize);
 
-    impl Wake for Counts {
+    impl Wake for CountsWakes {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, SeqCst);
         }
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_wake_during_the_poll_that_registers_it_is_not_lost() {
-        let counts = Arc::new(Counts(AtomicUsize::new(0)));
+        let counts = Arc::new(CountsWakes(AtomicUsize::new(0)));
         let ours = Forward::waker(&counts.clone().into());
         let registered = ours.clone();
         registered.wake();
@@ -249,38 +249,38 @@ mod model {
 
     const SCHEDULES: usize = 10_000;
 
-    async fn take(places: &Semaphore, waiter: &mut Option<Waiter>) {
-        let take = |cx: &mut Context<'_>| match places.poll_acquire(cx.waker(), waiter) {
+    async fn take(permits: &Semaphore, waiter: &mut Option<Waiter>) {
+        let take = |cx: &mut Context<'_>| match permits.poll_acquire(cx.waker(), waiter) {
             true => Poll::Ready(()),
             false => Poll::Pending,
         };
         poll_fn(take).await;
     }
 
-    /// Three futures wait for one place. One of them is dropped, before or after it is assigned the
-    /// place.
+    /// Three futures wait for one permit. One of them is dropped, before or after it is assigned the
+    /// permit.
     fn all_get_their_turn() {
-        let places = Arc::new(Semaphore::new(1));
-        assert!(places.try_acquire(1));
+        let permits = Arc::new(Semaphore::new(1));
+        assert!(permits.try_acquire(1));
         let waiting: Vec<_> = (0..2)
             .map(|_| {
-                let places = places.clone();
+                let permits = permits.clone();
                 shuttle::thread::spawn(move || {
-                    shuttle::future::block_on(take(&places, &mut None));
+                    shuttle::future::block_on(take(&permits, &mut None));
                     crate::sys::sync::yield_now();
-                    places.release(1);
+                    permits.release(1);
                 })
             })
             .collect();
         let mut waiter = None;
         let waker = Waker::noop();
-        let taken = places.poll_acquire(waker, &mut waiter);
-        places.release(1);
+        let taken = permits.poll_acquire(waker, &mut waiter);
+        permits.release(1);
         crate::sys::sync::yield_now();
         drop(waiter);
-        assert!(!taken, "the place was taken all the time");
+        assert!(!taken, "the permit was taken all the time");
         waiting.into_iter().for_each(|t| t.join().unwrap());
-        assert_eq!(places.in_use(), 0);
+        assert_eq!(permits.in_use(), 0);
     }
 
     #[test]

@@ -32,10 +32,10 @@ use thread_rings::ThreadRings;
 
 use super::completion::{Completion, Ticket};
 use crate::error::{Error, ErrorKind, Result};
-use crate::kernel::support::Support;
 #[cfg(feature = "tokio")]
 use crate::handle::Handle;
 use crate::handle::registered::Notified;
+use crate::kernel::support::Support;
 use crate::op::{Op, Route};
 use crate::policy::Policy;
 use crate::policy::cost::Costs;
@@ -284,7 +284,7 @@ impl Engine {
             Begun::Done(done) => Submit::Done(done),
             Begun::Rest(op) => {
                 let class = Class::of(&op.body.kind);
-                if !self.core().places(class).try_acquire(1) {
+                if !self.core().permits(class).try_acquire(1) {
                     self.policy().counters.count(Count::Full);
                     return Submit::Full(op);
                 }
@@ -316,7 +316,7 @@ impl Engine {
         let mut rest = std::mem::take(ops).into_iter();
         for op in rest.by_ref() {
             let class = Class::of(&op.body.kind);
-            if !self.core().places(class).try_acquire(1) {
+            if !self.core().permits(class).try_acquire(1) {
                 self.policy().counters.count(Count::Full);
                 ops.push(op);
                 break;
@@ -324,7 +324,7 @@ impl Engine {
             taken += 1;
             self.shared().completions.expect(1);
             let completions = &self.shared().completions;
-            // The operation has its own place already.
+            // The operation has its own permit already.
             let path = ReadPath {
                 policy: self.policy(),
                 in_flight: || self.files_in_flight().saturating_sub(1),
@@ -359,7 +359,7 @@ impl Engine {
         ticket
     }
 
-    /// Hands an operation that has its place to the ring's owner or to a pool.
+    /// Hands an operation that has its permit to the ring's owner or to a pool.
     fn queue(&self, op: Op, class: Class, reply: Reply) -> Ticket {
         let shared = self.shared();
         let deadline = op.get_deadline();
@@ -374,10 +374,10 @@ impl Engine {
             }
             return ticket;
         }
-        // The operation has its own place already. If many such writes are in flight, the ring does
+        // The operation has its own permit already. If many such writes are in flight, the ring does
         // them: one kernel worker does all writes of a file, while several workers of the pool
         // would wait for each other.
-        let alone = || shared.core.places(class).in_use() == 1;
+        let alone = || shared.core.permits(class).in_use() == 1;
         let sooner_here = request.op.body.kind.is_put_off_by_ring() && alone();
         #[cfg(feature = "tokio")]
         let request = match &shared.thread_rings {
@@ -416,7 +416,7 @@ impl Engine {
         }
     }
 
-    /// For a future: queues an operation. If there is no place, the operation is returned and
+    /// For a future: queues an operation. If there is no permit, the operation is returned and
     /// `waker` is woken when there is one.
     pub(crate) fn launch(
         &self,
@@ -425,53 +425,53 @@ impl Engine {
         waiter: &mut Option<Waiter>,
     ) -> std::result::Result<InFlight, Op> {
         let class = Class::of(&op.body.kind);
-        if !self.take_place(class, waker, waiter) {
+        if !self.take_permit(class, waker, waiter) {
             return Err(op);
         }
         Ok(self.launch_in(class, op, waker))
     }
 
-    /// As `launch`, but an operation that finds the engine full does not wait for a place.
+    /// As `launch`, but an operation that finds the engine full does not wait for a permit.
     pub(super) fn launch_if_room(&self, op: Op) -> std::result::Result<InFlight, Op> {
         let class = Class::of(&op.body.kind);
-        if !self.core().places(class).try_acquire(1) {
+        if !self.core().permits(class).try_acquire(1) {
             return Err(op);
         }
         Ok(self.launch_in(class, op, Waker::noop()))
     }
 
-    /// For a future: takes a place for a read or write of this file, which
-    /// [`launch_reserved`](Engine::launch_reserved) must then use. If there is no place, returns
+    /// For a future: takes a permit for a read or write of this file, which
+    /// [`launch_reserved`](Engine::launch_reserved) must then use. If there is no permit, returns
     /// false, and `waker` is woken when there is one.
     #[cfg(feature = "tokio")]
     pub(crate) fn reserve(&self, file: &Handle, waker: &Waker, watch: &mut Option<Watch>) -> bool {
-        let places = self.core().places(Class::of_handle(file));
-        let taken = places.poll_acquire_or_watch(waker, watch);
+        let permits = self.core().permits(Class::of_handle(file));
+        let taken = permits.poll_acquire_or_watch(waker, watch);
         if !taken {
             self.policy().counters.count(Count::Full);
         }
         taken
     }
 
-    fn take_place(&self, class: Class, waker: &Waker, waiter: &mut Option<Waiter>) -> bool {
-        let taken = self.core().places(class).poll_acquire(waker, waiter);
+    fn take_permit(&self, class: Class, waker: &Waker, waiter: &mut Option<Waiter>) -> bool {
+        let taken = self.core().permits(class).poll_acquire(waker, waiter);
         if !taken {
             self.policy().counters.count(Count::Full);
         }
         taken
     }
 
-    /// Queues a read or write that has its place.
+    /// Queues a read or write that has its permit.
     #[cfg(feature = "tokio")]
     pub(crate) fn launch_reserved(&self, op: Op, waker: &Waker) -> InFlight {
         self.launch_in(Class::of(&op.body.kind), op, waker)
     }
 
     fn launch_in(&self, class: Class, op: Op, waker: &Waker) -> InFlight {
-        // Cloning a waker runs code of the program. The place is given back if that panics.
+        // Cloning a waker runs code of the program. The permit is given back if that panics.
         let op_state = catch_unwind(AssertUnwindSafe(|| Arc::new(OpState::new(waker))));
         let op_state = op_state.unwrap_or_else(|panic| {
-            self.core().places(class).release(1);
+            self.core().permits(class).release(1);
             resume_unwind(panic)
         });
         let stoppable = class == Class::Unbounded && op.body.kind.can_be_stopped();
@@ -481,7 +481,7 @@ impl Engine {
         InFlight::new(op_state, stop)
     }
 
-    /// Queues a call that has its place, and whose future waits for `op_state` already.
+    /// Queues a call that has its permit, and whose future waits for `op_state` already.
     #[cfg(feature = "tokio")]
     pub(crate) fn launch_for(&self, op: Op, op_state: Arc<OpState>) {
         let class = Class::of(&op.body.kind);
@@ -513,7 +513,7 @@ impl Engine {
     }
 
     /// Like [`reap`](Engine::reap), for at most `most` completions. The others stay where they are:
-    /// each keeps its place, and another thread can reap it. The wait is over once there are
+    /// each keeps its permit, and another thread can reap it. The wait is over once there are
     /// `most`.
     ///
     /// # Errors
@@ -540,7 +540,7 @@ impl Engine {
         let taken = |taken: Taken| {
             for (class, count) in Class::ALL.into_iter().zip(taken) {
                 if count > 0 {
-                    self.core().places(class).release(count);
+                    self.core().permits(class).release(count);
                 }
             }
         };

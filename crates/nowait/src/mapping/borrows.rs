@@ -1,4 +1,4 @@
-//! Counts of the borrowed frames. A frame is the place of a resident window in the budget.
+//! Counts of the borrowed frames. A frame holds a resident window of the budget.
 //!
 //! Borrowing must be cheap: a thread writes only to memory of its own, with plain stores. Each
 //! thread has a count for each frame, of what it has borrowed.

@@ -17,7 +17,7 @@ use crate::sys::mapping::{NotReplaced, Spare};
 use crate::sys::process::Owner;
 use crate::sys::sync::{Condvar, Mutex, lock, wait};
 
-/// The frames of a budget. A frame is the place of one resident window.
+/// The frames of a budget. A frame holds one resident window.
 #[derive(Debug)]
 pub(crate) struct Frames {
     /// The size of a window in bytes, a power of two.
@@ -43,11 +43,11 @@ struct Table {
 enum Frame {
     Free,
     Loading,
-    Resident(Place),
+    Resident(Window),
     /// A private copy of a window of a file that may change now, or a window that is given up.
     /// It is removed when it is no longer borrowed.
     Copied {
-        place: Place,
+        window: Window,
         /// False if there may be a borrower that is not counted yet.
         settled: bool,
     },
@@ -55,21 +55,21 @@ enum Frame {
 
 /// One window of a file.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct Window {
     windows: Arc<Windows>,
-    window: usize,
+    index: usize,
     /// Another part of the program may have memory at its addresses now. They are given up for
     /// good.
     torn: bool,
 }
 
-impl Place {
+impl Window {
     fn size(&self) -> u64 {
-        self.windows.bytes(self.window).len() as u64
+        self.windows.bytes(self.index).len() as u64
     }
 
     fn set(&self, state: i32) {
-        self.windows.set(self.window, state);
+        self.windows.set(self.index, state);
     }
 
     /// Frees the memory of the window. Returns false if it is still locked.
@@ -77,7 +77,7 @@ impl Place {
     /// # Safety
     /// It is not borrowed, and its state prevents that.
     unsafe fn close(&self) -> bool {
-        let bytes = self.windows.bytes(self.window);
+        let bytes = self.windows.bytes(self.index);
         // SAFETY: as the caller promises.
         self.torn || unsafe { self.windows.region().close(bytes) }.is_ok()
     }
@@ -118,7 +118,7 @@ impl Frames {
     /// The bytes of the resident windows of one file, and of the copies of borrowed ones.
     pub(super) fn locked_of(&self, windows: &Arc<Windows>) -> u64 {
         let table = lock(&self.table);
-        table.of(windows).map(|(_, place)| place.size()).sum()
+        table.of(windows).map(|(_, window)| window.size()).sum()
     }
 
     /// Makes a window resident, and holds its frame, which is returned. Blocks while the file is
@@ -127,20 +127,32 @@ impl Frames {
         &self,
         fd: BorrowedFd<'_>,
         windows: &Arc<Windows>,
-        window: usize,
+        index: usize,
     ) -> Result<usize, Refused> {
-        let place = Place {
+        let window = Window {
             windows: windows.clone(),
-            window,
+            index,
             torn: false,
         };
-        let size = place.size();
+        match self.claim(&window)? {
+            (frame, LOADING) => {
+                let read = self.read_and_lock(fd, &window);
+                self.finish_load(frame, window, read)
+            }
+            (frame, _) => Ok(frame),
+        }
+    }
+
+    /// The frame of a window: held if the window is resident, otherwise a free one for the caller to
+    /// load it. The second value is `LOADING` then, and the state of the resident window otherwise.
+    fn claim(&self, window: &Window) -> Result<(usize, i32), Refused> {
+        let size = window.size();
         let mut table = lock(&self.table);
-        let frame = loop {
-            if windows.is_closed() {
+        loop {
+            if window.windows.is_closed() {
                 return Err(Refused::Closed);
             }
-            match windows.state(window) {
+            match window.windows.state(window.index) {
                 ABSENT => {}
                 LOADING => {
                     table = wait(&self.loaded, table);
@@ -150,39 +162,47 @@ impl Frames {
                     // No window is evicted while the table is locked.
                     let frame = Borrows::frame(name).ok_or(Refused::NoRoom)?;
                     self.hold(frame);
-                    return Ok(frame);
+                    return Ok((frame, name));
                 }
             }
             let free = table.frames.iter().position(|f| matches!(f, Frame::Free));
             match free {
-                Some(free) if table.locked + size <= self.limit => break free,
+                Some(free) if table.locked + size <= self.limit => {
+                    table.frames[free] = Frame::Loading;
+                    table.locked += size;
+                    window.set(LOADING);
+                    return Ok((free, LOADING));
+                }
                 _ if self.evict(&mut table) => {}
                 _ => return Err(Refused::NoRoom),
             }
-        };
-        table.frames[frame] = Frame::Loading;
-        table.locked += size;
-        place.set(LOADING);
-        drop(table);
+        }
+    }
 
-        let result = self.read_and_lock(fd, &place);
+    /// Stores a window that was loaded, and holds its frame. Frees the frame if loading failed.
+    fn finish_load(
+        &self,
+        frame: usize,
+        window: Window,
+        read: Result<(), Refused>,
+    ) -> Result<usize, Refused> {
         let mut table = lock(&self.table);
         self.loaded.notify_all();
-        let refused = match result {
-            Ok(()) if windows.is_closed() => Refused::Closed,
+        let refused = match read {
+            Ok(()) if window.windows.is_closed() => Refused::Closed,
             Ok(()) => {
                 self.hold(frame);
-                place.set(self.borrows.name(frame));
-                windows.loaded.fetch_add(1, Ordering::Relaxed);
-                table.frames[frame] = Frame::Resident(place);
+                window.set(self.borrows.name(frame));
+                window.windows.loaded.fetch_add(1, Ordering::Relaxed);
+                table.frames[frame] = Frame::Resident(window);
                 return Ok(frame);
             }
             Err(refused) => refused,
         };
-        place.set(ABSENT);
+        window.set(ABSENT);
         // SAFETY: the window was never resident.
-        unsafe { place.close() };
-        table.free(frame, &place);
+        unsafe { window.close() };
+        table.free(frame, &window);
         Err(refused)
     }
 
@@ -193,9 +213,9 @@ impl Frames {
     }
 
     /// Reads a window into memory, and locks it.
-    fn read_and_lock(&self, fd: BorrowedFd<'_>, place: &Place) -> Result<(), Refused> {
-        let region = place.windows.region();
-        let bytes = place.windows.bytes(place.window);
+    fn read_and_lock(&self, fd: BorrowedFd<'_>, window: &Window) -> Result<(), Refused> {
+        let region = window.windows.region();
+        let bytes = window.windows.bytes(window.index);
         loop {
             let read = region.populate(fd, bytes.clone());
             match read.and_then(|()| region.lock(bytes.clone())) {
@@ -224,23 +244,23 @@ impl Frames {
         let mut idle: Vec<_> = idle.map(|(of, number)| (of.time, number)).collect();
         idle.sort_unstable();
         idle.into_iter().any(|(_, number)| {
-            let Frame::Resident(place) = table.frames[number].clone() else {
+            let Frame::Resident(window) = table.frames[number].clone() else {
                 return false;
             };
-            place.set(ABSENT);
+            window.set(ABSENT);
             if !self.borrows.settle() || self.borrows.of(number).borrowed {
                 // It was borrowed a moment ago.
-                place.set(self.borrows.name(number));
+                window.set(self.borrows.name(number));
                 return false;
             }
             // SAFETY: the window is not borrowed, and its state prevents that.
-            if !unsafe { place.close() } {
+            if !unsafe { window.close() } {
                 // It is as it was.
-                place.set(self.borrows.name(number));
+                window.set(self.borrows.name(number));
                 return false;
             }
-            table.free(number, &place);
-            place.windows.evicted.fetch_add(1, Ordering::Relaxed);
+            table.free(number, &window);
+            window.windows.evicted.fetch_add(1, Ordering::Relaxed);
             true
         })
     }
@@ -260,14 +280,14 @@ impl Frames {
         let own: Vec<_> = table
             .of(windows)
             .filter(|(number, _)| matches!(table.frames[*number], Frame::Resident(_)))
-            .map(|(number, place)| (number, place.clone()))
+            .map(|(number, window)| (number, window.clone()))
             .collect();
-        own.iter().for_each(|(_, place)| place.set(ABSENT));
+        own.iter().for_each(|(_, window)| window.set(ABSENT));
         let settled = self.borrows.settle();
         let mut left = 0;
-        for (number, mut place) in own {
+        for (number, mut window) in own {
             if !settled || self.borrows.of(number).borrowed {
-                let bytes = windows.bytes(place.window);
+                let bytes = windows.bytes(window.index);
                 let spare = spare.take().map_or_else(Spare::new, Ok);
                 let replaced = spare.map_err(NotReplaced::from).and_then(|spare| {
                     // SAFETY: the window is open. The file does not change before this function
@@ -282,13 +302,13 @@ impl Frames {
                         left += 1;
                         continue;
                     }
-                    Err(NotReplaced::Torn) => place.torn = true,
+                    Err(NotReplaced::Torn) => window.torn = true,
                 }
             }
-            table.frames[number] = Frame::Copied { place, settled };
+            table.frames[number] = Frame::Copied { window, settled };
         }
         self.sweep_table(&mut table);
-        let torn = table.of(windows).filter(|(_, place)| place.torn);
+        let torn = table.of(windows).filter(|(_, window)| window.torn);
         left + torn.count()
     }
 
@@ -307,15 +327,15 @@ impl Frames {
         let settles = unsettled && self.borrows.settle();
         let mut freed = 0;
         for number in 0..table.frames.len() {
-            if let Frame::Copied { place, settled } = &table.frames[number]
+            if let Frame::Copied { window, settled } = &table.frames[number]
                 && (*settled || settles)
                 && !self.borrows.of(number).borrowed
                 // SAFETY: the window is not borrowed. No window of its file can be borrowed any
                 // more.
-                && unsafe { place.close() }
+                && unsafe { window.close() }
             {
-                let place = place.clone();
-                table.free(number, &place);
+                let window = window.clone();
+                table.free(number, &window);
                 freed += 1;
             }
         }
@@ -329,16 +349,16 @@ impl Frames {
         windows.close();
         let own: Vec<_> = table
             .of(windows)
-            .map(|(n, place)| (n, place.clone()))
+            .map(|(n, window)| (n, window.clone()))
             .collect();
-        for (number, place) in own {
-            place.set(ABSENT);
+        for (number, window) in own {
+            window.set(ABSENT);
             // SAFETY: a mapping outlives its borrows. What a worker holds for a future that was
             // dropped is not read.
-            unsafe { place.close() };
+            unsafe { window.close() };
             // Its borrowers have returned what they had before it was dropped, so they are counted.
             let settled = true;
-            table.frames[number] = Frame::Copied { place, settled };
+            table.frames[number] = Frame::Copied { window, settled };
         }
         self.sweep_table(&mut table);
     }
@@ -346,17 +366,17 @@ impl Frames {
 
 impl Table {
     /// Frees the frame of a window.
-    fn free(&mut self, number: usize, place: &Place) {
+    fn free(&mut self, number: usize, window: &Window) {
         self.frames[number] = Frame::Free;
-        self.locked -= place.size();
+        self.locked -= window.size();
     }
 
     /// The resident windows of a file, and the copies of them.
-    fn of(&self, windows: &Arc<Windows>) -> impl Iterator<Item = (usize, &Place)> {
+    fn of(&self, windows: &Arc<Windows>) -> impl Iterator<Item = (usize, &Window)> {
         let frames = self.frames.iter().enumerate();
         frames.filter_map(move |(number, frame)| match frame {
-            Frame::Resident(place) | Frame::Copied { place, .. } => {
-                Arc::ptr_eq(&place.windows, windows).then_some((number, place))
+            Frame::Resident(window) | Frame::Copied { window, .. } => {
+                Arc::ptr_eq(&window.windows, windows).then_some((number, window))
             }
             _ => None,
         })

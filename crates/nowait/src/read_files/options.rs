@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-use super::window::{Config, Window};
+use super::queue::{Config, Queue};
 use crate::engine::Engine;
 use crate::task_group::TaskGroup;
 
@@ -11,7 +11,7 @@ use crate::task_group::TaskGroup;
 ///
 /// ```
 /// let files = nowait::read_files::Options::new()
-///     .window(64, 1 << 20)
+///     .max_buffered(64, 1 << 20)
 ///     .in_order(true)
 ///     .read(["Cargo.toml", "src/lib.rs"]);
 /// let first = files.into_iter().next().expect("two paths")?;
@@ -31,8 +31,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// A window of 1,024 files and 32 MiB, in the order in which they are read, by at most 32
-    /// workers of the process's engine.
+    /// At most 1,024 files and 32 MiB in memory, in the order in which they are read, by at most
+    /// 32 workers of the process's engine.
     pub fn new() -> Options {
         Options {
             config: Config {
@@ -50,7 +50,7 @@ impl Options {
     /// for files in the page cache. A file that is larger than the other three quarters is read
     /// alone, while no other file of theirs is held.
     #[must_use]
-    pub fn window(mut self, files: usize, bytes: u64) -> Options {
+    pub fn max_buffered(mut self, files: usize, bytes: u64) -> Options {
         self.config.files = files.max(1);
         self.config.bytes = bytes.max(1);
         self
@@ -80,13 +80,13 @@ impl Options {
         self
     }
 
-    pub(super) fn group(&self) -> Arc<TaskGroup<Window>> {
-        let window = Window::new(self.config);
+    pub(super) fn group(&self) -> Arc<TaskGroup<Queue>> {
+        let queue = Queue::new(self.config);
         let engine = self.engine.clone();
-        TaskGroup::new("read_files", window, subject(), engine)
+        TaskGroup::new("read_files", queue, subject(), engine)
     }
 
-    /// The maximum number of files in the window.
+    /// The maximum number of files that are taken from the paths and not yet returned.
     pub(super) fn files(&self) -> usize {
         self.config.files
     }

@@ -4,10 +4,10 @@
 //!  untried ─► cached: in the page cache ───────────────────────────────► ready ─► returned
 //!                 └─► deferred (by number) ─► read: waits for the device ──┘
 //!                         └◄── needs more memory than was reserved ──┘
-//!  └──────────────── at most a window of files and of bytes of contents ─────────────────┘
+//!  └───────────────── at most so many files and bytes of their contents ─────────────────┘
 //! ```
 //!
-//! All files of the window are tried in the page cache first. Files that are not cached do not
+//! All of these files are tried in the page cache first. Files that are not cached do not
 //! delay cached files: one of the workers and a quarter of the memory are reserved for files that
 //! were not tried. Memory is reserved before a file is read. If a file needs more, it is read again
 //! later, with more.
@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::contents::{self, FileContents, Outcome};
+use super::stats::Stats;
 use crate::error::Result;
 use crate::sys::reopen::Descriptors;
 use crate::task_group::Job;
@@ -34,23 +35,13 @@ const TRY_BYTES: u64 = 1 << 20;
 /// The memory that is reserved for a file of unknown size.
 const GUESS: u64 = 64 << 10;
 
-/// The limits of a window.
+/// The limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Config {
     pub(super) files: usize,
     pub(super) bytes: u64,
     pub(super) in_order: bool,
     pub(super) workers: usize,
-}
-
-/// The work done so far.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
-    pub(super) files: u64,
-    pub(super) bytes: u64,
-    pub(super) cached: u64,
-    pub(super) failed: u64,
-    pub(super) most_bytes: u64,
 }
 
 /// A file that has not been read.
@@ -64,7 +55,7 @@ pub(super) struct Waiting {
 }
 
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct Queue {
     config: Config,
     untried: VecDeque<Waiting>,
     deferred: BTreeMap<u64, Waiting>,
@@ -83,7 +74,7 @@ pub(super) struct Window {
     /// The bytes that are reserved or ready, of files from the page cache and of others.
     cached: u64,
     uncached: u64,
-    counts: Counts,
+    stats: Stats,
 }
 
 /// Files for one worker.
@@ -116,9 +107,9 @@ pub(super) struct Done {
     left: Vec<Waiting>,
 }
 
-impl Window {
-    pub(super) fn new(config: Config) -> Window {
-        Window {
+impl Queue {
+    pub(super) fn new(config: Config) -> Queue {
+        Queue {
             config,
             untried: VecDeque::new(),
             deferred: BTreeMap::new(),
@@ -130,12 +121,13 @@ impl Window {
             returned: 0,
             cached: 0,
             uncached: 0,
-            counts: Counts::default(),
+            stats: Stats::default(),
         }
     }
 
-    pub(super) fn counts(&self) -> Counts {
-        self.counts
+    /// The work done so far, without the counters of the threads.
+    pub(super) fn stats(&self) -> Stats {
+        self.stats
     }
 
     /// Adds files to be read.
@@ -199,7 +191,7 @@ impl Window {
     fn reserve(&mut self, how: How, bytes: u64) {
         *self.held(how) += bytes;
         let held = self.cached + self.uncached;
-        self.counts.most_bytes = self.counts.most_bytes.max(held);
+        self.stats.max_held = self.stats.max_held.max(held);
     }
 
     fn piece_to_try(&mut self) -> Piece {
@@ -265,7 +257,7 @@ impl Window {
     }
 }
 
-impl Job for Window {
+impl Job for Queue {
     type Piece = Piece;
     type Done = Done;
     type Out = FileContents;
@@ -355,17 +347,17 @@ impl Job for Window {
                 Ok(file) => {
                     let bytes = file.bytes().len() as u64;
                     self.reserve(done.how, bytes);
-                    self.counts.bytes += bytes;
-                    self.counts.cached += u64::from(file.is_cached());
+                    self.stats.bytes += bytes;
+                    self.stats.cached += u64::from(file.is_cached());
                 }
-                Err(_) => self.counts.failed += 1,
+                Err(_) => self.stats.failed += 1,
             }
             let key = if self.config.in_order {
                 number
             } else {
-                self.counts.files
+                self.stats.files
             };
-            self.counts.files += 1;
+            self.stats.files += 1;
             self.ready.insert(key, result);
         }
     }

@@ -1,26 +1,28 @@
-//! The place of a directory in a tree.
+//! A directory of a scan or a walk: its path, its parent and its depth.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::scan::Directory;
+use super::directory::Directory;
 
-/// A directory of a tree that is walked.
+/// A directory that is scanned, alone or as part of a tree.
 #[derive(Debug)]
-pub struct Place {
+pub struct Dir {
     path: Arc<Path>,
     /// The number of bytes of the path that are the root's.
     root: usize,
-    parent: Option<Arc<Place>>,
+    parent: Option<Arc<Dir>>,
     depth: usize,
     id: (u64, u64),
 }
 
-impl Place {
-    /// The tree's root.
-    pub(super) fn root(path: Arc<Path>, directory: &Directory) -> Place {
-        Place {
+impl Dir {
+    /// The directory of a scan, or the root of a walk.
+    pub(crate) fn root(directory: &Directory) -> Dir {
+        let path = directory.path().cloned();
+        let path = path.unwrap_or_else(|| Path::new("").into());
+        Dir {
             root: path.as_os_str().len(),
             path,
             parent: None,
@@ -30,8 +32,8 @@ impl Place {
     }
 
     /// A directory directly below `parent`.
-    pub(super) fn below(parent: &Arc<Place>, path: Arc<Path>, directory: &Directory) -> Place {
-        Place {
+    pub(crate) fn below(parent: &Arc<Dir>, path: Arc<Path>, directory: &Directory) -> Dir {
+        Dir {
             path,
             root: parent.root,
             parent: Some(parent.clone()),
@@ -40,7 +42,8 @@ impl Place {
         }
     }
 
-    /// The path: the root's as it was given, and the names below.
+    /// The path: the root's as it was given, and the names below. It is empty for the root of a scan
+    /// or walk that began with a descriptor.
     pub fn path(&self) -> &Arc<Path> {
         &self.path
     }
@@ -51,7 +54,7 @@ impl Place {
     }
 
     /// The directory that contains it; `None` for the root.
-    pub fn parent(&self) -> Option<&Arc<Place>> {
+    pub fn parent(&self) -> Option<&Arc<Dir>> {
         self.parent.as_ref()
     }
 
@@ -60,20 +63,25 @@ impl Place {
         self.id
     }
 
+    /// The path for errors, if there is one.
+    pub(super) fn known_path(&self) -> Option<&Arc<Path>> {
+        Some(&self.path).filter(|path| !path.as_os_str().is_empty())
+    }
+
     /// Returns true if `directory` is this one or an ancestor of it.
-    pub(super) fn is_within(&self, directory: &Directory) -> bool {
-        let mut place = Some(self);
-        while let Some(at) = place {
+    pub(crate) fn is_within(&self, directory: &Directory) -> bool {
+        let mut dir = Some(self);
+        while let Some(at) = dir {
             if at.id == directory.id() {
                 return true;
             }
-            place = at.parent.as_deref();
+            dir = at.parent.as_deref();
         }
         false
     }
 
-    /// The path from the root to `path`, which is below this place.
-    pub(super) fn relative<'a>(&self, path: &'a Path) -> &'a [u8] {
+    /// The path from the root to `path`, which is below this directory.
+    pub(crate) fn relative<'a>(&self, path: &'a Path) -> &'a [u8] {
         let bytes = &path.as_os_str().as_bytes()[self.root..];
         bytes.strip_prefix(b"/").unwrap_or(bytes)
     }

@@ -9,42 +9,34 @@ use std::task::{Context, Poll};
 
 use super::cancel::{Cancel, Canceller};
 use super::directory::OpenDirectory;
+use super::entry::{Batch, DirEntry};
 use crate::error::Result;
 use crate::task_group::{self, Job, TaskGroup};
 
-/// A batch of entries: [`scan::Batch`](crate::scan::Batch) or [`walk::Found`](crate::walk::Found).
-pub trait Batched: Send + 'static {
-    /// An entry of the batch.
-    type Entry;
-    /// The counters of the scan or walk.
-    type Stats: Default;
-
-    /// The entry at index `at`, if there is one.
-    fn get(&self, at: usize) -> Option<Self::Entry>;
-}
-
 /// The job of a scan or a walk.
-pub(crate) trait Source: Job<Out: Batched> {
-    fn stats(&self, work: task_group::Counts) -> <Self::Out as Batched>::Stats;
+pub(crate) trait Source: Job<Out = Batch> {
+    type Stats: Default + 'static;
+
+    fn stats(&self, work: task_group::Stats) -> Self::Stats;
 }
 
 /// The group of a scan or a walk, without the type of its job.
-trait Results<B: Batched>: Cancel {
-    fn next(&self) -> Option<Result<B>>;
-    fn poll(&self, cx: &Context<'_>) -> Poll<Option<Result<B>>>;
-    fn stats(&self) -> B::Stats;
+trait Results<S>: Cancel {
+    fn next(&self) -> Option<Result<Batch>>;
+    fn poll(&self, cx: &Context<'_>) -> Poll<Option<Result<Batch>>>;
+    fn stats(&self) -> S;
 }
 
-impl<J: Source> Results<J::Out> for TaskGroup<J> {
-    fn next(&self) -> Option<Result<J::Out>> {
+impl<J: Source> Results<J::Stats> for TaskGroup<J> {
+    fn next(&self) -> Option<Result<Batch>> {
         self.next()
     }
 
-    fn poll(&self, cx: &Context<'_>) -> Poll<Option<Result<J::Out>>> {
+    fn poll(&self, cx: &Context<'_>) -> Poll<Option<Result<Batch>>> {
         self.poll(cx)
     }
 
-    fn stats(&self) -> <J::Out as Batched>::Stats {
+    fn stats(&self) -> J::Stats {
         self.inspect(J::stats).unwrap_or_default()
     }
 }
@@ -52,21 +44,22 @@ impl<J: Source> Results<J::Out> for TaskGroup<J> {
 /// The entries of a [`Scan`](crate::Scan) or a [`Walk`](crate::Walk) in progress. Dropping it
 /// cancels the scan or walk.
 ///
-/// It is a blocking iterator of entries. For futures see [`batch`](Entries::batch).
-pub struct Entries<B: Batched> {
-    group: Arc<dyn Results<B>>,
+/// It is a blocking iterator of entries. For futures see [`batch`](Entries::batch). `S` is the type of
+/// its [`stats`](Entries::stats).
+pub struct Entries<S> {
+    group: Arc<dyn Results<S>>,
     /// The current batch of the iterator, and the index of its next entry.
-    current: Option<(B, usize)>,
+    current: Option<(Batch, usize)>,
 }
 
-impl<B: Batched> Entries<B> {
-    pub(crate) fn new(group: Arc<TaskGroup<impl Source<Out = B>>>) -> Entries<B> {
+impl<S> Entries<S> {
+    pub(crate) fn new(group: Arc<TaskGroup<impl Source<Stats = S>>>) -> Entries<S> {
         let current = None;
         Entries { group, current }
     }
 
     /// The work done so far. All values are zero in a forked child.
-    pub fn stats(&self) -> B::Stats {
+    pub fn stats(&self) -> S {
         self.group.stats()
     }
 
@@ -75,7 +68,7 @@ impl<B: Batched> Entries<B> {
     /// # Errors
     /// The reason why a directory, or a part of one, is missing (more batches may follow), or that
     /// the scan or walk was cancelled.
-    pub fn blocking_batch(&mut self) -> Option<Result<B>> {
+    pub fn blocking_batch(&mut self) -> Option<Result<Batch>> {
         self.group.next()
     }
 
@@ -95,7 +88,7 @@ impl<B: Batched> Entries<B> {
     /// # })?;
     /// # Ok::<(), nowait::Error>(())
     /// ```
-    pub fn batch(&mut self) -> NextBatch<'_, B> {
+    pub fn batch(&mut self) -> NextBatch<'_, S> {
         NextBatch { entries: self }
     }
 
@@ -107,13 +100,13 @@ impl<B: Batched> Entries<B> {
     /// let mut walk = nowait::Walk::open("src").await?;
     /// let mut batches = futures_util::stream::poll_fn(move |cx| walk.poll_batch(cx));
     /// while let Some(found) = batches.next().await {
-    ///     assert!(found?.batch().len() > 0);
+    ///     assert!(found?.len() > 0);
     /// }
     /// # Ok::<(), nowait::Error>(())
     /// # })?;
     /// # Ok::<(), nowait::Error>(())
     /// ```
-    pub fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<B>>> {
+    pub fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Batch>>> {
         self.group.poll(cx)
     }
 
@@ -130,22 +123,22 @@ impl<B: Batched> Entries<B> {
     }
 }
 
-impl<B: Batched> Drop for Entries<B> {
+impl<S> Drop for Entries<S> {
     fn drop(&mut self) {
         self.cancel();
     }
 }
 
-impl<B: Batched> fmt::Debug for Entries<B> {
+impl<S> fmt::Debug for Entries<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Entries")
     }
 }
 
-impl<B: Batched> Iterator for Entries<B> {
-    type Item = Result<B::Entry>;
+impl<S> Iterator for Entries<S> {
+    type Item = Result<DirEntry>;
 
-    fn next(&mut self) -> Option<Result<B::Entry>> {
+    fn next(&mut self) -> Option<Result<DirEntry>> {
         loop {
             if let Some((batch, at)) = &mut self.current {
                 if let Some(entry) = batch.get(*at) {
@@ -165,12 +158,12 @@ impl<B: Batched> Iterator for Entries<B> {
 /// The future of [`Entries::batch`].
 #[must_use = "a future does nothing until it is polled"]
 #[derive(Debug)]
-pub struct NextBatch<'a, B: Batched> {
-    entries: &'a mut Entries<B>,
+pub struct NextBatch<'a, S> {
+    entries: &'a mut Entries<S>,
 }
 
-impl<B: Batched> Future for NextBatch<'_, B> {
-    type Output = Option<Result<B>>;
+impl<S> Future for NextBatch<'_, S> {
+    type Output = Option<Result<Batch>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.entries.poll_batch(cx)

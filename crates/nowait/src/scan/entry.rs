@@ -6,12 +6,12 @@
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::metadata::{FileType, Metadata, StatxMask};
-
+use super::dir::Dir;
 use crate::error::{Error, Result};
+use crate::metadata::{FileType, Metadata, StatxMask};
 use crate::sys::Errno;
 
 /// The contents of one dirent, and a reference to the entry's metadata.
@@ -261,7 +261,7 @@ impl Attributes {
     }
 }
 
-/// Entries that were returned together. Cloning copies no entries.
+/// Entries of one directory that were returned together. Cloning copies no entries.
 ///
 /// ```
 /// let mut scan = nowait::Scan::blocking_open("src")?;
@@ -277,14 +277,18 @@ pub struct Batch(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// The directory's path, for errors. The descriptor is not kept: a batch holds no descriptor.
-    path: Option<Arc<Path>>,
+    dir: Arc<Dir>,
     rows: Rows,
 }
 
 impl Batch {
-    pub(super) fn new(path: Option<Arc<Path>>, rows: Rows) -> Batch {
-        Batch(Arc::new(Inner { path, rows }))
+    pub(super) fn new(dir: Arc<Dir>, rows: Rows) -> Batch {
+        Batch(Arc::new(Inner { dir, rows }))
+    }
+
+    /// The directory of the entries.
+    pub fn dir(&self) -> &Arc<Dir> {
+        &self.0.dir
     }
 
     /// The number of entries; never 0.
@@ -346,6 +350,21 @@ impl DirEntry {
         self.rows().records[self.at as usize]
     }
 
+    /// The directory of the entry.
+    pub fn dir(&self) -> &Arc<Dir> {
+        self.batch.dir()
+    }
+
+    /// The path: that of the directory, joined with the name.
+    pub fn path(&self) -> PathBuf {
+        self.dir().path().join(self.file_name())
+    }
+
+    /// The depth below the root: 1 for an entry of the root itself.
+    pub fn depth(&self) -> usize {
+        self.dir().depth() + 1
+    }
+
     /// The name: any bytes except `/` and NUL, at most 255 on most filesystems.
     pub fn file_name(&self) -> &OsStr {
         OsStr::from_bytes(self.file_name_c().to_bytes())
@@ -401,8 +420,7 @@ impl DirEntry {
     }
 
     fn failed(&self, operation: &'static str, errno: Errno) -> Error {
-        let directory = self.batch.0.path.as_deref();
-        let path = directory.map(|path| path.join(self.file_name()).into());
+        let path = self.dir().known_path().map(|_| self.path().into());
         Error::os(operation, errno).on(path.as_ref())
     }
 }

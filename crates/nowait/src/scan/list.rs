@@ -205,11 +205,11 @@ pub(super) enum Step {
 }
 
 impl Listing {
-    /// A listing from the directory's beginning, in at most `most` parts. A call lists at most as
-    /// many entries as the window can hold.
-    pub(super) fn new(directory: &Arc<Directory>, most: usize, window: usize) -> Listing {
+    /// A listing from the directory's beginning, in at most `most` parts. A call lists at most
+    /// about `limit` entries.
+    pub(super) fn new(directory: &Arc<Directory>, most: usize, limit: usize) -> Listing {
         let positions = Positions::of(directory.filesystem().magic());
-        let buffer_size = window.saturating_mul(2 * SMALLEST).clamp(512, BUFFER_SIZE);
+        let buffer_size = limit.saturating_mul(2 * SMALLEST).clamp(512, BUFFER_SIZE);
         let stream = Stream::new(
             Lister::First(directory.clone()),
             0,

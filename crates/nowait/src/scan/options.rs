@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::dir::Dir;
 use super::directory::{Directory, OpenDirectory};
 use super::metadata::{Query, Xattrs};
 use super::order::Order;
@@ -40,7 +41,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Names only, unordered, a window of 65,536 entries and 32 MiB, on the process's engine.
+    /// Names only, unordered, at most 65,536 entries and 32 MiB in memory, on the process's engine.
     pub fn new() -> Options {
         Options {
             config: Arc::new(Config {
@@ -51,9 +52,9 @@ impl Options {
                     xattrs: Xattrs::None,
                 },
                 order: Order::Unordered,
-                entries: 65_536,
-                bytes: 32 << 20,
-                at_most: u64::MAX,
+                buffered_entries: 65_536,
+                buffered_bytes: 32 << 20,
+                max_entries: u64::MAX,
                 drop: false,
             }),
             workers: None,
@@ -105,18 +106,19 @@ impl Options {
     }
 
     /// Sets the limits for entries, and for bytes of names, metadata and attributes, that are
-    /// listed and not yet returned. Listing waits when a limit is reached. The window holds at
-    /// least the entries of one system call. A scan by name ignores the limits.
+    /// listed and not yet returned. Listing waits when a limit is reached. The limits are at least
+    /// the entries of one system call. A scan by name ignores them.
     #[must_use]
-    pub fn window(mut self, entries: usize, bytes: usize) -> Options {
-        self.config().entries = entries.max(1);
-        self.config().bytes = bytes.max(1);
+    pub fn max_buffered(mut self, entries: usize, bytes: usize) -> Options {
+        self.config().buffered_entries = entries.max(1);
+        self.config().buffered_bytes = bytes.max(1);
         self
     }
 
-    /// Ends the scan after `entries` entries.
-    pub(super) fn at_most(mut self, entries: u64) -> Options {
-        self.config().at_most = entries;
+    /// Ends the scan after so many entries, the first ones in the directory's order.
+    #[must_use]
+    pub fn max_entries(mut self, entries: u64) -> Options {
+        self.config().max_entries = entries;
         self
     }
 
@@ -139,7 +141,8 @@ impl Options {
     }
 
     pub(super) fn group(&self, directory: Arc<Directory>) -> Arc<TaskGroup<Progress>> {
-        self.group_for("scan", self.progress(&directory), &directory)
+        let dir = Arc::new(Dir::root(&directory));
+        self.group_for("scan", self.progress(&directory, dir), &directory)
     }
 
     /// A task group for another job.
@@ -152,14 +155,25 @@ impl Options {
         TaskGroup::new(name, job, of.subject(), self.engine.clone())
     }
 
+    /// The options of a readahead: every inode is read, and the results are dropped.
+    pub(super) fn dropping(&self) -> Options {
+        let mut options = self.clone();
+        let config = options.config();
+        config.query.fields.get_or_insert(StatxMask::BASIC_STATS);
+        config.query.dont_sync = true;
+        config.order = Order::Unordered;
+        config.drop = true;
+        options
+    }
+
     /// The number of entries after which the listing ends.
-    pub(super) fn most(&self) -> u64 {
-        self.config.at_most
+    pub(super) fn get_max_entries(&self) -> u64 {
+        self.config.max_entries
     }
 
     /// The maximum number of entries that are listed and not yet returned.
-    pub(crate) fn entries(&self) -> usize {
-        self.config.entries
+    pub(crate) fn buffered_entries(&self) -> usize {
+        self.config.buffered_entries
     }
 
     /// Returns true if symbolic links are followed.
@@ -168,7 +182,7 @@ impl Options {
     }
 
     /// The decision how this directory is scanned.
-    pub(crate) fn progress(&self, directory: &Arc<Directory>) -> Progress {
+    pub(crate) fn progress(&self, directory: &Arc<Directory>, dir: Arc<Dir>) -> Progress {
         let Config { order, query, .. } = &*self.config;
         let plan = Plan::new(
             directory.filesystem(),
@@ -176,6 +190,6 @@ impl Options {
             query.is_none(),
             self.workers,
         );
-        Progress::new(directory.clone(), self.config.clone(), plan)
+        Progress::new(directory.clone(), dir, self.config.clone(), plan)
     }
 }

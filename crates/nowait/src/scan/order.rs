@@ -15,11 +15,12 @@ pub enum Order {
     /// Entries are returned as soon as they are ready.
     #[default]
     Unordered,
-    /// By inode number within each run: half a window is listed, sorted and returned, while the
-    /// next half is listed.
+    /// By inode number within each run: half of the entries of
+    /// [`max_buffered`](crate::scan::Options::max_buffered) are listed, sorted and returned, while
+    /// the next half is listed.
     Inode,
-    /// By name, compared byte by byte. The whole directory is held in memory first. The window does
-    /// not limit it.
+    /// By name, compared byte by byte. The whole directory is held in memory first, without a
+    /// limit.
     Name,
 }
 

@@ -2,23 +2,24 @@
 //!
 //! ```text
 //!  Listing ─► Unsorted ─► sort ─► Queries ─► Output ─► returned
-//!  └──── at most a window of entries and bytes ────┘
+//!  └────── at most so many entries and bytes ───────┘
 //! ```
 //!
 //! `pick` chooses the next piece of work for a worker. `finish_piece` stores its result. A scan by
 //! name collects all entries in `ByName` before it returns the first.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::dir::Dir;
 use super::directory::Directory;
 use super::entry::{Batch, Rows};
 use super::list::{Listed, Listing, Problem, Split, Step, Stream};
 use super::metadata::Query;
 use super::order::{Order, StatOrder, by_name, slices, sorted};
 use super::plan::Plan;
+use super::stats::Stats;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::cast::to_usize;
 use crate::task_group::Job;
@@ -35,39 +36,19 @@ pub(crate) struct Config {
     pub(crate) query: Query,
     pub(crate) order: Order,
     /// The limits for entries and bytes that are listed and not yet returned.
-    pub(crate) entries: usize,
-    pub(crate) bytes: usize,
+    pub(crate) buffered_entries: usize,
+    pub(crate) buffered_bytes: usize,
     /// The number of entries after which the listing ends.
-    pub(crate) at_most: u64,
+    pub(crate) max_entries: u64,
     /// If true, results are counted and dropped.
     pub(crate) drop: bool,
-}
-
-/// The work that a scan has done so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) listed: u64,
-    pub(crate) done: u64,
-    pub(crate) failed: u64,
-    pub(crate) splits: u64,
-}
-
-impl Counts {
-    pub(crate) fn plus(self, other: Counts) -> Counts {
-        Counts {
-            listed: self.listed + other.listed,
-            done: self.done + other.done,
-            failed: self.failed + other.failed,
-            splits: self.splits + other.splits,
-        }
-    }
 }
 
 #[derive(Debug)]
 pub(crate) struct Progress {
     /// `None` when no work remains for the directory.
     directory: Option<Arc<Directory>>,
-    path: Option<Arc<Path>>,
+    dir: Arc<Dir>,
     config: Arc<Config>,
     plan: Plan,
     listing: Listing,
@@ -78,8 +59,8 @@ pub(crate) struct Progress {
     /// `Some` for a scan by name.
     by_name: Option<ByName>,
     output: Output,
-    window: Window,
-    counts: Counts,
+    buffered: Buffered,
+    stats: Stats,
     /// The permissions of the walk that the directory belongs to.
     allowed: Allowed,
 }
@@ -170,13 +151,13 @@ impl Output {
 
 /// Entries and bytes that are listed and not yet returned.
 #[derive(Debug)]
-struct Window {
+struct Buffered {
     entries: usize,
     bytes: usize,
     has_metadata: bool,
 }
 
-impl Window {
+impl Buffered {
     fn add(&mut self, rows: &Rows) {
         self.entries += rows.len();
         self.bytes += rows.bytes(self.has_metadata);
@@ -190,14 +171,15 @@ impl Window {
     /// Returns true if so many entries with names of ordinary length are within the limits.
     fn has_room(&self, entries: usize, config: &Config) -> bool {
         let bytes = entries * Rows::bytes_of_an_entry(self.has_metadata);
-        self.entries + entries <= config.entries && self.bytes + bytes <= config.bytes
+        self.entries + entries <= config.buffered_entries
+            && self.bytes + bytes <= config.buffered_bytes
     }
 }
 
 /// The permissions that a walk gives to each of its directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allowed {
-    /// The window has room for more entries.
+    /// The limit of the walk permits more entries.
     pub(crate) list: bool,
     /// Descriptors are available for more parts.
     pub(crate) split: bool,
@@ -258,16 +240,20 @@ enum Outcome {
 }
 
 impl Progress {
-    pub(crate) fn new(directory: Arc<Directory>, config: Arc<Config>, plan: Plan) -> Progress {
+    pub(crate) fn new(
+        directory: Arc<Directory>,
+        dir: Arc<Dir>,
+        config: Arc<Config>,
+        plan: Plan,
+    ) -> Progress {
         let by_name = config.order == Order::Name;
-        let window = if by_name {
-            usize::MAX
-        } else {
-            config.entries.min(config.bytes / 64)
+        let limit = match by_name {
+            true => usize::MAX,
+            false => config.buffered_entries.min(config.buffered_bytes / 64),
         };
         Progress {
-            listing: Listing::new(&directory, plan.parts, window),
-            path: directory.path().cloned(),
+            listing: Listing::new(&directory, plan.parts, limit),
+            dir,
             directory: Some(directory),
             plan,
             listers: 0,
@@ -278,12 +264,15 @@ impl Progress {
                 in_order: config.order == Order::Inode,
                 ..Output::default()
             },
-            window: Window {
+            buffered: Buffered {
                 entries: 0,
                 bytes: 0,
                 has_metadata: config.query.fields.is_some(),
             },
-            counts: Counts::default(),
+            stats: Stats {
+                parts: 1,
+                ..Stats::default()
+            },
             allowed: Allowed {
                 list: true,
                 split: true,
@@ -304,7 +293,7 @@ impl Progress {
 
     /// The number of entries that are listed and not yet returned.
     pub(crate) fn entries(&self) -> usize {
-        self.window.entries
+        self.buffered.entries
     }
 
     /// Returns true if everything has been returned.
@@ -312,8 +301,9 @@ impl Progress {
         self.is_complete() && !self.has_ready()
     }
 
-    pub(crate) fn counts(&self) -> Counts {
-        self.counts
+    /// The work done so far, without the counters of the threads.
+    pub(crate) fn stats(&self) -> Stats {
+        self.stats
     }
 
     /// The next step of the listing, if there is room for its entries.
@@ -362,24 +352,24 @@ impl Progress {
     }
 
     /// Returns true if there is something to list and room for it. The entries that listing workers
-    /// may return are counted. If the window is smaller than one step, one step runs at a time.
+    /// may return are counted. If the limit is less than one step, one step runs at a time.
     fn may_list(&self) -> bool {
         if !self.allowed.list || !self.listing.has_step() || self.unsorted.entries >= self.run() {
             return false;
         }
         let expected = (self.listers + 1) * self.listing.step();
         self.by_name.is_some()
-            || self.window.has_room(expected, &self.config)
-            || (self.listers == 0 && self.window.entries == 0)
+            || self.buffered.has_room(expected, &self.config)
+            || (self.listers == 0 && self.buffered.entries == 0)
     }
 
-    /// The number of entries that are sorted together: half a window, so that the other half can be
+    /// The number of entries that are sorted together: half of the limit, so that the other half can be
     /// listed meanwhile.
     fn run(&self) -> usize {
         if self.by_name.is_some() {
             usize::MAX
         } else {
-            (self.config.entries / 2).max(1)
+            (self.config.buffered_entries / 2).max(1)
         }
     }
 
@@ -433,22 +423,24 @@ impl Progress {
     /// Stores listed names.
     fn add_listed(&mut self, mut rows: Rows, problem: Option<Problem>) {
         self.listers -= 1;
-        self.counts.splits = self.listing.splits();
+        self.stats.parts = 1 + self.listing.splits();
         if let Some(problem) = problem.filter(|_| !self.config.drop) {
             let error = match problem {
                 Problem::Os(errno) => Error::os("getdents64", errno),
                 Problem::Repeats => Error::new("getdents64", ErrorKind::Repeats),
             };
-            self.output.errors.push_back(error.on(self.path.as_ref()));
+            self.output
+                .errors
+                .push_back(error.on(self.dir.known_path()));
         }
-        let room = self.config.at_most.saturating_sub(self.counts.listed);
+        let room = self.config.max_entries.saturating_sub(self.stats.listed);
         if rows.len() as u64 >= room {
             rows.truncate(to_usize(room));
             self.listing.stop();
         }
         if rows.len() > 0 {
-            self.counts.listed += rows.len() as u64;
-            self.window.add(&rows);
+            self.stats.listed += rows.len() as u64;
+            self.buffered.add(&rows);
             self.unsorted.entries += rows.len();
             self.unsorted.rows.push(rows);
         }
@@ -493,11 +485,11 @@ impl Progress {
     /// Stores a complete batch.
     fn add_complete(&mut self, batch: Numbered) {
         let Numbered { number, rows } = batch;
-        self.counts.done += rows.len() as u64;
-        self.counts.failed += rows.failures();
-        self.window.bytes += rows.attribute_bytes();
+        self.stats.done += rows.len() as u64;
+        self.stats.failed += rows.failures();
+        self.buffered.bytes += rows.attribute_bytes();
         if self.config.drop {
-            self.window.remove(&rows);
+            self.buffered.remove(&rows);
         } else if let Some(by_name) = &mut self.by_name {
             by_name.rows.push(rows);
         } else if rows.len() > 0 {
@@ -602,8 +594,8 @@ impl Job for Progress {
     /// entries that were listed before.
     fn pop_ready(&mut self) -> Option<Result<Batch>> {
         if let Some(rows) = self.output.pop_batch() {
-            self.window.remove(&rows);
-            return Some(Ok(Batch::new(self.path.clone(), rows)));
+            self.buffered.remove(&rows);
+            return Some(Ok(Batch::new(self.dir.clone(), rows)));
         }
         if self.has_ready() {
             return self.output.errors.pop_front().map(Err);

@@ -1,6 +1,5 @@
 //! Counters of a scan.
 
-use super::progress::Counts;
 use crate::task_group;
 
 /// The work that a scan has done so far.
@@ -27,16 +26,25 @@ pub struct Stats {
 }
 
 impl Stats {
-    pub(crate) fn new(counts: Counts, work: task_group::Counts) -> Stats {
+    /// The sum for two directories of one walk.
+    pub(crate) fn plus(self, other: Stats) -> Stats {
         Stats {
-            listed: counts.listed,
-            done: counts.done,
-            failed: counts.failed,
-            parts: counts.splits + 1,
+            listed: self.listed + other.listed,
+            done: self.done + other.done,
+            failed: self.failed + other.failed,
+            parts: self.parts + other.parts,
+            ..self
+        }
+    }
+
+    /// The same, with the counters of the threads.
+    pub(crate) fn with(self, work: task_group::Stats) -> Stats {
+        Stats {
             by_caller: work.by_caller,
             by_workers: work.by_workers,
-            waited: work.slept,
-            workers: work.most_workers,
+            waited: work.waited,
+            workers: work.workers,
+            ..self
         }
     }
 }

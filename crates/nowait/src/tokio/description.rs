@@ -133,7 +133,7 @@ impl Description {
         Some(made)
     }
 
-    /// Submits a call to a worker, to run after all calls submitted before. A place in the engine
+    /// Submits a call to a worker, to run after all calls submitted before. A permit in the engine
     /// must have been reserved.
     pub(super) fn ask(
         self: &Arc<Description>,

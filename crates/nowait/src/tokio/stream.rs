@@ -64,7 +64,7 @@ enum Doing {
     Call(Asked),
     /// A seek that has ended.
     Sought(io::Result<u64>),
-    /// A seek that waits for a place in the engine.
+    /// A seek that waits for a permit in the engine.
     Seek(io::SeekFrom),
 }
 
@@ -169,7 +169,7 @@ impl Stream {
         want: usize,
     ) -> Poll<io::Result<()>> {
         let (handle, engine) = (file.handle(), file.engine());
-        ready!(self.poll_place(file, cx, "read"))?;
+        ready!(self.poll_permit(file, cx, "read"))?;
         let room = self.unread.take_room();
         self.doing = if !handle.is_seekable() {
             let read = transfer::read(handle, room, want);
@@ -184,8 +184,8 @@ impl Stream {
         Poll::Ready(Ok(()))
     }
 
-    /// Reserves a place in the engine. The place must then be used.
-    fn poll_place(
+    /// Reserves a permit in the engine. The permit must then be used.
+    fn poll_permit(
         &mut self,
         file: &File,
         cx: &Context<'_>,
@@ -251,8 +251,8 @@ impl Stream {
             }
         }
         // A write that was accepted must complete even if it is never polled again. It therefore
-        // needs a place.
-        ready!(self.poll_place(file, cx, "write"))?;
+        // needs a permit.
+        ready!(self.poll_permit(file, cx, "write"))?;
         let back = self.unread.len();
         let mut copy = self.unread.take_room();
         for slice in slices {
@@ -293,7 +293,7 @@ impl Stream {
         }
         self.doing = Doing::Seek(to);
         if let Ok(file) = file {
-            // Without a place in the engine the seek begins at the next poll.
+            // Without a permit in the engine the seek begins at the next poll.
             let _ = self.poll_begin_seek(file, &Context::from_waker(Waker::noop()), to);
         }
         Ok(())
@@ -309,7 +309,7 @@ impl Stream {
         };
         self.doing = match sought {
             Some(Ended::Seek(sought)) => Doing::Sought(sought),
-            _ => match ready!(self.poll_place(file, cx, "seek")) {
+            _ => match ready!(self.poll_permit(file, cx, "seek")) {
                 Ok(()) => {
                     let seek = Transfer::seek(to, self.unread.len());
                     self.ask(engine, seek, cx.waker())
@@ -338,8 +338,8 @@ impl Stream {
     /// Changes the file's size. Unread bytes are discarded, because they may no longer be in the
     /// file.
     pub(super) async fn set_len(&mut self, file: &File, size: u64) -> io::Result<()> {
-        let place = |cx: &mut Context<'_>| self.poll_place(file, cx, "set_len");
-        std::future::poll_fn(place).await?;
+        let permit = |cx: &mut Context<'_>| self.poll_permit(file, cx, "set_len");
+        std::future::poll_fn(permit).await?;
         let transfer = Transfer::set_len(size, self.unread.len());
         self.unread.forget();
         self.doing = self.ask(file.engine(), transfer, Waker::noop());

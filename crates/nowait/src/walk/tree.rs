@@ -13,7 +13,6 @@ use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,11 +20,10 @@ use crate::metadata::FileType;
 
 use super::beneath::{beneath, following};
 use super::config::Config;
-use super::entry::Found;
-use super::place::Place;
+use super::stats::Stats;
 use super::waiting::{Waiting, WaitingList};
 use crate::error::{Error, ErrorKind, Result};
-use crate::scan::{self, Allowed, Batch, Directory, FLAGS, Progress};
+use crate::scan::{self, Allowed, Batch, Dir, Directory, FLAGS, Progress};
 use crate::sys::Errno;
 use crate::sys::retry;
 use crate::task_group::Job;
@@ -57,24 +55,16 @@ pub(super) struct Tree {
     descriptors: usize,
     /// False since a worker has waited for a descriptor in vain, until another directory is opened.
     may_wait: bool,
-    ready: VecDeque<Result<Found>>,
+    ready: VecDeque<Result<Batch>>,
     ready_entries: usize,
-    counts: Counts,
-}
-
-/// The work that a walk has done so far, including finished directories.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
-    pub(super) scan: scan::Counts,
-    pub(super) directories: u64,
-    pub(super) vanished: u64,
+    /// The work done so far, without that in the open directories.
+    stats: Stats,
 }
 
 /// An open directory.
 #[derive(Debug)]
 struct Branch {
     id: u64,
-    place: Arc<Place>,
     progress: Progress,
 }
 
@@ -103,7 +93,6 @@ pub(super) enum Done {
 
 /// A directory that was opened, and the progress of the worker that opened it.
 pub(super) struct Opened {
-    place: Arc<Place>,
     progress: Progress,
     ready: Vec<Result<Batch>>,
 }
@@ -120,11 +109,9 @@ pub(super) enum Refused {
 
 impl Tree {
     pub(super) fn new(root: &Arc<Directory>, config: Config) -> Tree {
-        let path = root.path().cloned().unwrap_or_else(|| Path::new("").into());
         let branch = Branch {
             id: 0,
-            place: Arc::new(Place::root(path, root)),
-            progress: config.scan.progress(root),
+            progress: config.scan.progress(root, Arc::new(Dir::root(root))),
         };
         Tree {
             workers: branch.progress.max_workers(),
@@ -138,19 +125,19 @@ impl Tree {
             next: 1,
             ready: VecDeque::new(),
             ready_entries: 0,
-            counts: Counts {
+            stats: Stats {
                 directories: 1,
-                ..Counts::default()
+                ..Stats::default()
             },
         }
     }
 
     /// The work done so far.
-    pub(super) fn counts(&self) -> Counts {
-        let open = self.open.iter().map(|branch| branch.progress.counts());
-        Counts {
-            scan: open.fold(self.counts.scan, scan::Counts::plus),
-            ..self.counts
+    pub(super) fn stats(&self) -> Stats {
+        let open = self.open.iter().map(|branch| branch.progress.stats());
+        Stats {
+            scan: open.fold(self.stats.scan, scan::Stats::plus),
+            ..self.stats
         }
     }
 
@@ -165,12 +152,12 @@ impl Tree {
         1 + self.opening + open.sum::<usize>()
     }
 
-    /// The permissions that follow from the walk's window and descriptors.
+    /// The permissions that follow from the walk's limits of entries and descriptors.
     fn allowed(&self) -> Allowed {
         let entries = self.entries();
         Allowed {
             list: entries == 0
-                || entries + SMALL * (1 + self.opening) <= self.config.scan.entries(),
+                || entries + SMALL * (1 + self.opening) <= self.config.scan.buffered_entries(),
             split: self.descriptors() < self.descriptors,
         }
     }
@@ -193,33 +180,31 @@ impl Tree {
     /// Takes the results of a directory, and closes it if those were the last.
     fn collect_results(&mut self, at: usize) {
         let branch = &mut self.open[at];
-        let place = branch.place.clone();
         let mut ready = Vec::new();
         while let Some(batch) = branch.progress.pop_ready() {
             ready.push(batch);
         }
         if branch.progress.is_over() {
-            let counts = self.open.swap_remove(at).progress.counts();
-            self.counts.scan = self.counts.scan.plus(counts);
+            let stats = self.open.swap_remove(at).progress.stats();
+            self.stats.scan = self.stats.scan.plus(stats);
         }
-        self.add_results(&place, ready);
+        self.add_results(ready);
     }
 
     /// Stores the results of a directory. Its subdirectories are added to the waiting ones.
-    fn add_results(&mut self, place: &Arc<Place>, batches: Vec<Result<Batch>>) {
+    fn add_results(&mut self, batches: Vec<Result<Batch>>) {
         for batch in batches {
-            let found = batch.map(|batch| {
+            if let Ok(batch) = &batch {
                 self.ready_entries += batch.len();
-                if place.depth() < self.config.depth {
-                    self.add_subdirectories(place, &batch);
+                if batch.dir().depth() < self.config.depth {
+                    self.add_subdirectories(batch);
                 }
-                Found::new(place.clone(), batch)
-            });
-            self.ready.push_back(found);
+            }
+            self.ready.push_back(batch);
         }
     }
 
-    fn add_subdirectories(&mut self, place: &Arc<Place>, batch: &Batch) {
+    fn add_subdirectories(&mut self, batch: &Batch) {
         for (name, kind, sure) in batch.kinds() {
             let is_uncertain = match kind {
                 FileType::Dir => !sure,
@@ -228,8 +213,8 @@ impl Tree {
                 _ => continue,
             };
             self.waiting.push(Waiting {
-                parent: place.clone(),
-                path: place.path().join(OsStr::from_bytes(name)).into(),
+                parent: batch.dir().clone(),
+                path: batch.dir().path().join(OsStr::from_bytes(name)).into(),
                 is_uncertain,
             });
         }
@@ -239,33 +224,25 @@ impl Tree {
         self.opening -= 1;
         let error = match opened {
             Ok(opened) => {
-                let Opened {
-                    place,
-                    progress,
-                    ready,
-                } = *opened;
-                self.counts.directories += 1;
+                let Opened { progress, ready } = *opened;
+                self.stats.directories += 1;
                 self.descriptors = self.config.descriptors.min(self.descriptors + 1);
                 self.may_wait = true;
-                self.add_results(&place, ready);
+                self.add_results(ready);
                 let (id, at) = (self.next, self.open.len());
                 self.next += 1;
-                self.open.push(Branch {
-                    id,
-                    place,
-                    progress,
-                });
+                self.open.push(Branch { id, progress });
                 return self.collect_results(at);
             }
             Err(Refused::OtherFilesystem | Refused::Filtered) => return,
             Err(Refused::Os(Errno::NOENT)) => {
-                self.counts.vanished += 1;
+                self.stats.vanished += 1;
                 return;
             }
             Err(Refused::Os(Errno::NOTDIR | Errno::LOOP)) if waiting.is_uncertain => return,
             // The directory was replaced by another file.
             Err(Refused::Os(Errno::NOTDIR)) => {
-                self.counts.vanished += 1;
+                self.stats.vanished += 1;
                 return;
             }
             Err(Refused::Os(errno)) if retry::is_shortage(errno) && !alone => {
@@ -323,14 +300,13 @@ fn enter(
     if parent.is_within(&directory) {
         return Err(Refused::Cycle);
     }
-    let place = Arc::new(Place::below(parent, waiting.path.clone(), &directory));
-    let mut progress = config.scan.progress(&Arc::new(directory));
+    let dir = Arc::new(Dir::below(parent, waiting.path.clone(), &directory));
+    let mut progress = config.scan.progress(&Arc::new(directory), dir);
     progress.allow(Allowed {
         list: true,
         split: false,
     });
     Ok(Opened {
-        place,
         progress,
         ready: Vec::new(),
     })
@@ -372,7 +348,7 @@ fn scan_small(mut opened: Opened, until: Option<Instant>, over: &dyn Fn() -> boo
 impl Job for Tree {
     type Piece = Piece;
     type Done = Done;
-    type Out = Found;
+    type Out = Batch;
 
     /// Takes a piece of an open directory, or else opens another directory.
     fn pick(&mut self, slow: bool) -> Option<Piece> {
@@ -454,13 +430,13 @@ impl Job for Tree {
         open.sum::<usize>() + more
     }
 
-    fn pop_ready(&mut self) -> Option<Result<Found>> {
-        let found = self.ready.pop_front()?;
-        if let Ok(found) = &found {
-            self.ready_entries -= found.batch().len();
+    fn pop_ready(&mut self) -> Option<Result<Batch>> {
+        let batch = self.ready.pop_front()?;
+        if let Ok(batch) = &batch {
+            self.ready_entries -= batch.len();
         }
         self.update_allowed();
-        Some(found)
+        Some(batch)
     }
 
     fn has_ready(&self) -> bool {

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::place::Place;
+use crate::scan::Dir;
 
 /// A directory that waits. It is kept as a path and holds no descriptor.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    pub(super) parent: Arc<Place>,
+    pub(super) parent: Arc<Dir>,
     pub(super) path: Arc<Path>,
     /// True if only the directory listing reports it as a directory, or it may be a link to one.
     pub(super) is_uncertain: bool,

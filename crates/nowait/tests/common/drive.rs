@@ -4,9 +4,9 @@ use std::os::fd::BorrowedFd;
 
 use nowait::cost::Costs;
 use nowait::engine::{Backend, Engine, Feature, FileSet, LocalEngine, Options, Submit, Wait};
-use nowait::support::Support;
 use nowait::op::Op;
 use nowait::stats::Stats;
+use nowait::support::Support;
 use nowait::{Completion, Ticket};
 
 use super::backends::backends;

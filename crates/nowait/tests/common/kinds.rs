@@ -6,9 +6,9 @@ use std::time::Duration;
 use nowait::buffer::{Buffer, BufferPool, PoolBuffer, Source};
 use nowait::cost::Costs;
 use nowait::engine::{Backend, Feature, FileSet, Options, Submit, Wait};
-use nowait::support::Support;
 use nowait::op::Op;
 use nowait::stats::Stats;
+use nowait::support::Support;
 use nowait::{Completion, Handle, IoBufExt, Ticket};
 
 use super::backends::backends;

@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nowait::support::{Kernel, Support};
 use nowait::engine::{Backend, Engine, Options, Submit, Wait};
 use nowait::op::{Fsync, Nop, Op, Read, Readv};
 use nowait::read::{Cached, cached};
 use nowait::residency::{Answer, Reason, Source, page_map, page_size, residency};
+use nowait::support::{Kernel, Support};
 use nowait::{ErrorKind, File, Mode, OpenOptions, RwFlags, ServedBy};
 
 use crate::common::backends::backends;

@@ -249,7 +249,7 @@ impl Ground {
             let (mut found, mut whole) = (0, true);
             while let Some(batch) = walk.blocking_batch() {
                 match batch {
-                    Ok(batch) => found += batch.batch().len(),
+                    Ok(batch) => found += batch.len(),
                     Err(_) => whole = false,
                 }
             }

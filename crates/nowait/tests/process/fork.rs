@@ -87,7 +87,7 @@ fn a_scan_refuses_in_the_child_and_goes_on_in_the_parent() {
             let options = nowait::scan::Options::new().engine(&engine);
             let mut scan = options
                 .clone()
-                .window(1_000, 1 << 20)
+                .max_buffered(1_000, 1 << 20)
                 .blocking_open(dir.path())
                 .unwrap();
             let mut seen = pollster::block_on(scan.batch()).unwrap().unwrap().len();

@@ -72,7 +72,7 @@ fn with(engine: &Engine, dir: &Path) {
 
     let scanned = nowait::scan::Options::new()
         .engine(engine)
-        .window(500, 1 << 20);
+        .max_buffered(500, 1 << 20);
     let mut scan = scanned.blocking_open(&names).unwrap();
     let batch = scan.blocking_batch().unwrap().unwrap();
     let entry = batch.get(0).unwrap();
@@ -81,7 +81,7 @@ fn with(engine: &Engine, dir: &Path) {
     let paths = (0..NAMES).map(|i| names.join(i.to_string()));
     let reading = nowait::read_files::Options::new()
         .engine(engine)
-        .window(100, 1 << 20);
+        .max_buffered(100, 1 << 20);
     let mut reads = reading.read(paths);
     let first = reads.next().unwrap().unwrap();
 

@@ -84,9 +84,9 @@ fn everything_is_there(engine: &Engine, root: &Path, paths: &[PathBuf]) {
             .metadata(StatxMask::BASIC_STATS);
         let found = scan.blocking_open(&dir).unwrap();
         assert_eq!(found.map(Result::unwrap).count(), FILES);
-        let ahead = scan::readahead(&dir, &scan::Limits::new().engine(engine)).unwrap();
+        let ahead = scan::readahead(&dir, &scan::Options::new().engine(engine)).unwrap();
         ahead.blocking_wait();
-        assert_eq!(ahead.progress().done, FILES as u64);
+        assert_eq!(ahead.stats().done, FILES as u64);
     }
 }
 
@@ -161,7 +161,7 @@ fn without_threads_the_caller_does_the_work() {
     let mut files = nowait::read_files(&paths);
     let error = pollster::block_on(files.next_file()).unwrap().unwrap_err();
     assert_eq!(error.errno(), Some(libc::EAGAIN));
-    let error = scan::readahead(dir, &scan::Limits::new()).unwrap_err();
+    let error = scan::readahead(dir, &scan::Options::new()).unwrap_err();
     assert_eq!(error.errno(), Some(libc::EAGAIN));
 }
 

@@ -76,7 +76,7 @@ fn use_all(engine: &Engine, tree: &Tree, dies: &dyn Fn()) {
     let mut names = HashSet::new();
     let scanned = nowait::scan::Options::new()
         .engine(engine)
-        .window(500, 1 << 20);
+        .max_buffered(500, 1 << 20);
     let mut scan = scanned.blocking_open(tree.at("names")).unwrap();
     let mut took = |batch: nowait::Result<nowait::scan::Batch>| {
         for entry in batch.iter().flat_map(nowait::scan::Batch::iter) {

@@ -27,7 +27,7 @@ fn paths_are_taken_a_window_at_most() {
                 taken.set(taken.get() + 1);
                 &path
             });
-            let options = Options::new().window(window, 1 << 20);
+            let options = Options::new().max_buffered(window, 1 << 20);
             let mut files = options.read(endless);
             assert_eq!(taken.get(), 0, "nothing is done before a file is asked for");
             for returned in 0..5000 {
@@ -57,7 +57,7 @@ fn bytes_stay_within_the_window() {
             for bytes in [30_000, 100_000, 1_000_000] {
                 let _limit = Limit::new(format!("{} {face:?} {bytes}", engine.backend()));
                 small.iter().step_by(2).for_each(|path| evict(path));
-                let options = Options::new().window(1000, bytes).engine(&engine);
+                let options = Options::new().max_buffered(1000, bytes).engine(&engine);
                 let mut files = options.read(&small);
                 let mut nothing = Context::from_waker(Waker::noop());
                 let mut count = 0;
@@ -87,7 +87,7 @@ fn a_file_larger_than_the_window_is_read_alone() {
         for face in FACES {
             for in_order in [false, true] {
                 let _limit = Limit::new(format!("{} {face:?}", engine.backend()));
-                let options = Options::new().window(64, 100_000).engine(&engine);
+                let options = Options::new().max_buffered(64, 100_000).engine(&engine);
                 let options = options.in_order(in_order);
                 let endless = std::iter::once(&large).chain(std::iter::repeat(&small));
                 let mut files = options.read(endless);
@@ -185,7 +185,7 @@ fn a_panic_of_the_paths_is_the_callers() {
         assert!(left > 0, "the paths panic");
         Some(&path)
     });
-    let mut files = Options::new().window(10, 1000).read(paths);
+    let mut files = Options::new().max_buffered(10, 1000).read(paths);
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         files.by_ref().for_each(|file| drop(file.unwrap()));
     }));

@@ -109,7 +109,7 @@ fn equal_to_std(filesystem: Filesystem) {
                 for cache in caches {
                     let _limit = Limit::new(format!("{} {face:?} {cache:?}", engine.backend()));
                     prepare(*cache, &paths);
-                    let options = Options::new().window(files, bytes).in_order(in_order);
+                    let options = Options::new().max_buffered(files, bytes).in_order(in_order);
                     let read = results(&options.engine(engine), face, &paths);
                     if in_order {
                         let order = read.iter().map(|file| file.as_ref().unwrap().path());
@@ -218,7 +218,7 @@ fn files_of_the_kernel_are_read_to_their_end() {
             assert!(bytes == fs::read(&path).unwrap(), "{}", path.display());
         }
         // With a small window they need several attempts.
-        let small = results(&Options::new().window(1, 10), face, &paths);
+        let small = results(&Options::new().max_buffered(1, 10), face, &paths);
         assert_eq!(by_path(small).len(), paths.len());
     }
 }
@@ -247,7 +247,7 @@ fn a_file_that_grows_and_shrinks_meanwhile_is_a_prefix() {
             for face in FACES {
                 let _limit = Limit::new(format!("{backend} {face:?}"));
                 for bytes in [1000, 1 << 20] {
-                    let options = Options::new().window(16, bytes).engine(&engine);
+                    let options = Options::new().max_buffered(16, bytes).engine(&engine);
                     let read = results(&options, face, vec![&path; 200]);
                     assert_eq!(read.len(), 200);
                     for file in read {

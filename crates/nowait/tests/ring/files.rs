@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nowait::engine::{Backend, Engine, Feature, LocalEngine, Options};
-use nowait::support::Support;
 use nowait::op::{
     Advice, Fadvise, Fallocate, FallocateMode, Fsync, Op, Read, Readv, Write, Writev,
 };
 use nowait::read::NowaitPolicy;
+use nowait::support::Support;
 use nowait::{ErrorKind, Handle};
 
 use crate::common::backends::backends;

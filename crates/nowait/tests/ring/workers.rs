@@ -8,8 +8,8 @@ use std::path::Path;
 
 use nowait::ServedBy;
 use nowait::engine::{Backend, Feature, Options};
-use nowait::support::Support;
 use nowait::op::Openat2;
+use nowait::support::Support;
 
 use crate::common::backends::backends;
 use crate::common::children::alone;

@@ -32,7 +32,7 @@ fn comes_whole(filesystem: Filesystem) {
             // The window is small: it fills while batches are still being asked about.
             for window in [65_536, 700] {
                 cold.remount().unwrap();
-                let options = with_metadata().order(order).window(window, 32 << 20);
+                let options = with_metadata().order(order).max_buffered(window, 32 << 20);
                 let mut scan = options.engine(&engine).blocking_open(&path).unwrap();
                 let what = format!("{filesystem}, {order:?}, a window of {window}");
                 let mut seen = BTreeMap::new();

@@ -116,7 +116,7 @@ fn a_directory_that_is_removed_midway_ends() {
         let dir = mount.path().join("d");
         fill(&dir, "f", 5_000);
         let mut scan = with_metadata()
-            .window(600, 1 << 20)
+            .max_buffered(600, 1 << 20)
             .blocking_open(&dir)
             .unwrap();
         let first = scan.blocking_batch().unwrap().unwrap();
@@ -145,7 +145,7 @@ fn a_directory_that_becomes_unreadable_midway() {
     let inside = dir.path().join("d");
     fill(&inside, "f", 20_000);
     let mut scan = with_metadata()
-        .window(600, 1 << 20)
+        .max_buffered(600, 1 << 20)
         .blocking_open(&inside)
         .unwrap();
     let (mut fine, mut denied) = (scan.blocking_batch().unwrap().unwrap().len(), 0);

@@ -1,7 +1,7 @@
 //! Filesystems that return wrong types or wrong positions for their entries.
 
 use nowait::FileType as Kind;
-use nowait::scan::{Limits, Options, readahead};
+use nowait::scan::{Options, readahead};
 use nowait::{ErrorKind, Walk, walk};
 use slowdisk::{FileType, ServedDirectory, ServedEntry};
 
@@ -118,7 +118,7 @@ fn a_directory_that_leads_back_is_ended() {
                 assert_eq!(errors[0].kind(), ErrorKind::Repeats);
                 assert_eq!(errors[0].path(), Some(at.path()));
             }
-            let ahead = readahead(at.path(), &Limits::new().engine(&engine)).unwrap();
+            let ahead = readahead(at.path(), &Options::new().engine(&engine)).unwrap();
             ahead.blocking_wait();
             let errors = Walk::blocking_open(at.path())
                 .unwrap()

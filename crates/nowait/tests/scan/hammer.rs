@@ -69,7 +69,7 @@ fn hammer(filesystem: Filesystem) {
             (Options::new(), false),
             (Options::new().workers(3), false),
             (with_metadata(), false),
-            (with_metadata().window(1_000, 1 << 20), true),
+            (with_metadata().max_buffered(1_000, 1 << 20), true),
         ];
         let mut round = 0;
         while rounds.map_or(Instant::now() < end, |rounds| round < rounds) {

@@ -42,7 +42,7 @@ impl Source for Walk {
     }
     fn poll(&mut self, waker: &Waker) -> Poll<Option<nowait::Result<usize>>> {
         let polled = self.poll_batch(&mut Context::from_waker(waker));
-        polled.map_ok(|found| found.batch().len())
+        polled.map_ok(|found| found.len())
     }
     fn canceller(&self) -> Canceller {
         Walk::canceller(self)

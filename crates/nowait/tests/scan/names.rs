@@ -76,7 +76,7 @@ fn every_name_once(filesystem: Filesystem) {
                 (all.clone().order(Order::Inode), "all, by inode"),
                 (all.clone().order(Order::Name), "all, by name"),
                 (
-                    all.clone().window(100, 1 << 20),
+                    all.clone().max_buffered(100, 1 << 20),
                     "all, through a small window",
                 ),
                 (all.clone().workers(1), "all, by one worker"),
@@ -293,7 +293,7 @@ fn names_are_bytes() {
         }
         for options in [
             with_metadata(),
-            with_metadata().order(Order::Name).window(1, 1),
+            with_metadata().order(Order::Name).max_buffered(1, 1),
         ] {
             let seen = scanned(options.blocking_open(&dir).unwrap());
             assert_same(&seen, &listed(&dir), filesystem.name());
@@ -310,7 +310,7 @@ fn a_scan_of_an_open_directory_begins_at_its_beginning() {
     let mut room = Vec::with_capacity(1024);
     let mut part = rustix::fs::RawDir::new(&fd, room.spare_capacity_mut());
     part.next().unwrap().unwrap();
-    assert_eq!(scanned(Options::new().on(fd).unwrap()).len(), 100);
+    assert_eq!(scanned(Options::new().from_fd(fd).unwrap()).len(), 100);
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn what_is_no_directory_is_an_error() {
         Some(libc::ENOTDIR)
     );
     assert_eq!(
-        errno(Options::new().on(fs::File::open(&file).unwrap())),
+        errno(Options::new().from_fd(fs::File::open(&file).unwrap())),
         Some(libc::ENOTDIR)
     );
     let error = Scan::blocking_open(&file).map(drop).unwrap_err();

@@ -1,6 +1,6 @@
 //! A readahead brings the inodes of a directory into the caches, in the background.
 
-use nowait::scan::{Limits, readahead};
+use nowait::scan::{Options, readahead};
 use slowdisk::{Filesystem, SlowDisk, TestMount};
 
 use crate::common::files::scratch;
@@ -22,15 +22,12 @@ fn what_was_read_ahead_is_not_asked_of_the_device_again() {
             let _limit = Limit::new(format!("{filesystem} {}", engine.backend()));
             cold.remount().unwrap();
             let before = disk.counters().reads;
-            let ahead = readahead(&dir, &Limits::new().engine(&engine)).unwrap();
+            let ahead = readahead(&dir, &Options::new().engine(&engine)).unwrap();
             ahead.blocking_wait();
             let between = disk.counters().reads;
             assert!(between > before + 20, "{filesystem}: nothing was cold");
             assert!(ahead.is_over());
-            assert_eq!(
-                (ahead.progress().listed, ahead.progress().done),
-                (5_000, 5_000)
-            );
+            assert_eq!((ahead.stats().listed, ahead.stats().done), (5_000, 5_000));
             for entry in std::fs::read_dir(&dir).unwrap() {
                 entry.unwrap().metadata().unwrap();
             }
@@ -50,11 +47,11 @@ fn it_goes_no_further_than_its_limit() {
     fill(dir.path(), "f", 5_000);
     for engine in engines() {
         for n in [0, 1, 777, 4_000, 10_000] {
-            let limits = Limits::new().entries(n).workers(3).engine(&engine);
+            let limits = Options::new().max_entries(n).workers(3).engine(&engine);
             let ahead = readahead(dir.path(), &limits).unwrap();
             ahead.blocking_wait();
-            assert_eq!(ahead.progress().done, n.min(5_000));
-            assert!(ahead.progress().workers <= 3);
+            assert_eq!(ahead.stats().done, n.min(5_000));
+            assert!(ahead.stats().workers <= 3);
         }
     }
 }
@@ -64,11 +61,11 @@ fn it_goes_on_when_its_handle_is_dropped() {
     let dir = scratch();
     fill(dir.path(), "f", 5_000);
     let engine = &engines()[0];
-    let ahead = readahead(dir.path(), &Limits::new().engine(engine)).unwrap();
+    let ahead = readahead(dir.path(), &Options::new().engine(engine)).unwrap();
     let watched = ahead.clone();
     drop(ahead);
     wait_until("it has ended", || watched.is_over());
-    assert_eq!(watched.progress().done, 5_000);
+    assert_eq!(watched.stats().done, 5_000);
     wait_until("descriptors stay open", || {
         open_below(dir.path()).is_empty()
     });
@@ -83,7 +80,7 @@ fn it_takes_a_fraction_of_the_wait_of_asking_one_by_one() {
     let dir = cold.path().join("d");
     cold.remount().unwrap();
     disk.set_latency(std::time::Duration::from_millis(2));
-    readahead(&dir, &Limits::new()).unwrap().blocking_wait();
+    readahead(&dir, &Options::new()).unwrap().blocking_wait();
     // Checks the queue instead of a time: many requests are in the queue of the device at once.
     assert!(disk.counters().deepest >= 8, "{}", disk.counters().deepest);
 }

@@ -129,7 +129,7 @@ fn a_window_bounds_what_is_held() {
             ] {
                 let options = with_metadata().engine(&engine).order(order);
                 let mut scan = options
-                    .window(entries, bytes)
+                    .max_buffered(entries, bytes)
                     .blocking_open(dir.path())
                     .unwrap();
                 let (mut handed, mut rounds) = (0, 0);
@@ -173,7 +173,10 @@ fn orders_are_kept() {
                 found(&mut scan, caller).map(Result::unwrap).collect()
             };
             let seen_inos = |window: usize| -> Vec<u64> {
-                let options = options.clone().order(Order::Inode).window(window, 1 << 30);
+                let options = options
+                    .clone()
+                    .order(Order::Inode)
+                    .max_buffered(window, 1 << 30);
                 seen(options).iter().map(DirEntry::ino).collect()
             };
             let seen = seen(options.clone().order(Order::Name));

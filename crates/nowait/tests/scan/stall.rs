@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use nowait::ErrorKind;
 use nowait::engine::Engine;
-use nowait::scan::{Limits, Scan, readahead};
+use nowait::scan::{Options, Scan, readahead};
 use slowdisk::{Fault, FaultId, Filesystem, SlowDisk, TestMount};
 
 use crate::common::files::{patterned, scratch};
@@ -95,7 +95,7 @@ fn a_caller_that_has_begun_by_itself_is_back_too() {
     .unwrap();
     disk.set_latency(std::time::Duration::from_millis(2));
     let mut scan = with_metadata()
-        .window(600, 1 << 20)
+        .max_buffered(600, 1 << 20)
         .blocking_open(cold.path().join("d"))
         .unwrap();
     scan.blocking_batch().unwrap().unwrap();
@@ -166,7 +166,7 @@ fn a_readahead_is_cancelled_while_the_device_stalls() {
     for engine in engines() {
         let _limit = Limit::new(format!("{}", engine.backend()));
         let stalled = Stalled::new();
-        let limits = Limits::new().engine(&engine);
+        let limits = Options::new().engine(&engine);
         let ahead = readahead(stalled.cold.path().join("d"), &limits).unwrap();
         stalled.until_a_request_waits();
         assert!(!ahead.is_over());

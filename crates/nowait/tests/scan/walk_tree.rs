@@ -68,7 +68,7 @@ fn walked(mut walk: Walk, root: &Path, caller: bool) -> BTreeMap<PathBuf, (u64, 
     let mut all = BTreeMap::new();
     for found in found(&mut walk, caller) {
         let found = found.unwrap();
-        let stat = found.entry().metadata().unwrap().unwrap();
+        let stat = found.metadata().unwrap().unwrap();
         let path = found.path();
         let parent = path.parent().unwrap();
         assert!(
@@ -106,7 +106,7 @@ fn every_name_of_a_tree_comes_once() {
                 (options(&engine), "plain"),
                 (options(&engine).order(Order::Name), "by name"),
                 (
-                    options(&engine).window(50, 1 << 20),
+                    options(&engine).max_buffered(50, 1 << 20),
                     "through a small window",
                 ),
                 (
@@ -155,8 +155,8 @@ fn orders_hold_within_each_directory() {
             .unwrap();
         let mut last = BTreeMap::new();
         for found in walk.map(Result::unwrap) {
-            let name = found.entry().file_name().to_owned();
-            if let Some(before) = last.insert(found.place().path().clone(), name.clone()) {
+            let name = found.file_name().to_owned();
+            if let Some(before) = last.insert(found.dir().path().clone(), name.clone()) {
                 assert!(
                     before < name,
                     "{} after {}",
@@ -387,18 +387,18 @@ fn directories_that_become_unreadable_midway_are_errors_among_the_rest() {
     };
     for engine in engines() {
         // The window keeps the walk from reading all of them before they become unreadable.
-        let options = options(&engine).window(1_000, 1 << 20);
+        let options = options(&engine).max_buffered(1_000, 1 << 20);
         let mut walk = options.blocking_open(root).unwrap();
         let first = walk.blocking_batch().unwrap().unwrap();
-        assert_eq!(&**first.place().path(), root);
+        assert_eq!(&**first.dir().path(), root);
         permit(0o000);
         let (mut names, mut errors) = (BTreeMap::new(), HashSet::new());
         for found in walk {
             match found {
                 Ok(found) => {
-                    let parent = found.place().path().to_path_buf();
+                    let parent = found.dir().path().to_path_buf();
                     // A directory that was open is listed to its end, but metadata is denied.
-                    let answer = found.entry().metadata().unwrap();
+                    let answer = found.metadata().unwrap();
                     let denied = answer
                         .as_ref()
                         .is_err_and(|e| e.errno() == Some(libc::EACCES));
@@ -433,7 +433,7 @@ fn a_cancelled_or_dropped_walk_leaves_nothing_open() {
     plant(root.path());
     for engine in engines() {
         let mut walk = options(&engine)
-            .window(50, 1 << 20)
+            .max_buffered(50, 1 << 20)
             .blocking_open(root.path())
             .unwrap();
         walk.blocking_batch().unwrap().unwrap();
@@ -443,7 +443,7 @@ fn a_cancelled_or_dropped_walk_leaves_nothing_open() {
         });
 
         let mut walk = options(&engine)
-            .window(50, 1 << 20)
+            .max_buffered(50, 1 << 20)
             .blocking_open(root.path())
             .unwrap();
         walk.blocking_batch().unwrap().unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
-use nowait::scan::{Limits, Options, Order, Xattrs, readahead};
+use nowait::scan::{Options, Order, Xattrs, readahead};
 use rustix::fs::XattrFlags;
 use slowdisk::Filesystem;
 
@@ -122,8 +122,8 @@ fn a_readahead_asks_for_them_on_request() {
     std::fs::create_dir(&dir).unwrap();
     let n = sample(&dir).len() as u64;
     for engine in engines() {
-        let ahead = readahead(&dir, &Limits::new().xattrs(true).engine(&engine)).unwrap();
+        let ahead = readahead(&dir, &Options::new().xattrs(Xattrs::Names).engine(&engine)).unwrap();
         ahead.blocking_wait();
-        assert_eq!((ahead.progress().done, ahead.progress().failed), (n, 0));
+        assert_eq!((ahead.stats().done, ahead.stats().failed), (n, 0));
     }
 }

@@ -77,7 +77,7 @@ pub(super) fn start_owner(
 ) -> std::io::Result<(Arc<Inbox>, Features)> {
     let (tx, rx) = mpsc::channel();
     let (core, pools) = (core.clone(), pools.clone());
-    // The ring has a slot for each place of each class.
+    // The ring has a slot for each permit of each class.
     let slots = options.depth * Class::ALL.len();
     let options = options.ring.clone();
     spawn(c"nowait-owner", move || {
@@ -107,6 +107,30 @@ pub(super) fn start_owner(
 /// often submits the next operation soon.
 const YIELDS: usize = 4;
 
+/// Passes a message on to the ring, or to the workers if the ring is broken.
+fn take(message: Message, ring: &mut Ring, pools: &Pools) {
+    match message {
+        Message::Submit(request) if ring.takes(&request.op.body.kind) => {
+            // The ring has a slot for each permit, so this happens only with a broken ring.
+            if let Some(request) = ring.push(request) {
+                pools.push(request);
+            }
+        }
+        Message::Submit(request) => pools.push(request),
+        Message::Cancel(ticket, why) => {
+            // The operation may have moved to a worker while the message was in the queue.
+            if !ring.cancel(ticket, why) {
+                pools.cancel(ticket, why);
+            }
+        }
+        Message::Register(table, tx) => {
+            let _ = tx.send(ring.register_files(&table));
+        }
+        // The flush applies the changes.
+        Message::Files => {}
+    }
+}
+
 /// The loop of the owner: take messages, submit, reap, deliver completions, sleep.
 fn drive(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
     let mut out = |out: Out| match out {
@@ -121,27 +145,7 @@ fn drive(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
     let mut before_sleep = YieldBeforeSleep::new(YIELDS);
     loop {
         while let Some(message) = inbox.messages.pop() {
-            match message {
-                Message::Submit(request) if ring.takes(&request.op.body.kind) => {
-                    // The ring has a slot for each place, so this happens only with a broken ring.
-                    if let Some(request) = ring.push(request) {
-                        pools.push(request);
-                    }
-                }
-                // The ring is broken.
-                Message::Submit(request) => pools.push(request),
-                Message::Cancel(ticket, why) => {
-                    // The operation may have moved to a worker while the message was in the queue.
-                    if !ring.cancel(ticket, why) {
-                        pools.cancel(ticket, why);
-                    }
-                }
-                Message::Register(table, tx) => {
-                    let _ = tx.send(ring.register_files(&table));
-                }
-                // The flush applies the changes.
-                Message::Files => {}
-            }
+            take(message, &mut ring, pools);
         }
         ring.flush(&mut out);
         ring.drain(&mut out);
