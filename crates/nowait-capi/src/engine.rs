@@ -172,7 +172,7 @@ pub unsafe extern "C" fn nw_submit(
             }
             Submit::Queued(ticket) => {
                 *place = nw_completion::default();
-                place.ticket = ticket.as_u64();
+                place.ticket = ticket.0;
                 Ok(NW_QUEUED)
             }
             Submit::Full(op) => {
@@ -321,7 +321,7 @@ pub unsafe extern "C" fn nw_engine_event_fd(engine: *const nw_engine) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_cancel(engine: *const nw_engine, ticket: u64) -> c_int {
     guard(|| {
-        let ticket = Ticket::from_u64(ticket);
+        let ticket = Ticket(ticket);
         // SAFETY: the C program's promise: the manual page.
         match &unsafe { Inner::get(engine)? }.engine {
             Kind::Shared(engine) => engine.cancel(ticket),

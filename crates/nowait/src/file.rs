@@ -32,10 +32,10 @@ use crate::buffer::{IoBuf, IoBufMut, UninitSlice};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;
-use crate::op::{Fsync, SyncFileRange, SyncRange};
+use crate::op::Fsync;
 use crate::read::blocking::{fill_space, refused};
-use crate::read::{self, Plan, Recent};
-use crate::residency::{self, Answer, Residency};
+use crate::read::{Plan, Recent};
+use crate::residency::Probe;
 use crate::sys::retry;
 use crate::sys::{self, Errno, rw};
 
@@ -143,19 +143,6 @@ impl File {
             .map_err(|errno| Error::os(operation, errno).on(self.handle.shared_path()))
     }
 
-    /// Reads the cached leading part of the range into borrowed memory, without blocking; see
-    /// [`read::cached`].
-    ///
-    /// # Errors
-    /// EBADF, EFAULT, EINVAL.
-    pub fn cached_read_at<'a>(
-        &self,
-        buf: impl Into<UninitSlice<'a>>,
-        offset: u64,
-    ) -> Result<read::Cached> {
-        read::cached(&self.handle, buf, offset).map_err(|e| e.on(self.handle.shared_path()))
-    }
-
     /// Writes `buffer` at `offset`. The count may be less than its length; see pwrite(2).
     pub fn write_at<B: IoBuf>(&self, buffer: B, offset: u64) -> WriteAt<'_, B> {
         WriteAt::new(&self.handle, &self.engine, buffer, offset, false)
@@ -217,22 +204,6 @@ impl File {
         )
     }
 
-    /// Starts writeback of the dirty pages of a range and waits for it. A length of 0 means "to the
-    /// end of the file". This paces writeback and makes no data durable: see [`SyncFileRange`].
-    ///
-    /// ```
-    /// let file = nowait::File::from_fd(tempfile::tempfile()?, &nowait::Engine::process()?)?;
-    /// pollster::block_on(async {
-    ///     file.write_all_at(vec![1; 65536], 0).await.into_result()?;
-    ///     file.sync_range(0, 65536).await
-    /// })?;
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn sync_range(&self, offset: u64, len: u64) -> SyncFile<'_> {
-        let op = SyncFileRange::new(&self.handle, offset, len, SyncRange::all());
-        SyncFile::new(&self.handle, &self.engine, "sync_range", op)
-    }
-
     /// Writes data and metadata to the device. Blocks.
     ///
     /// # Errors
@@ -269,37 +240,17 @@ impl File {
         Ok(self.len()? == 0)
     }
 
-    /// Returns true if the whole part of the range that lies within the file is in the page cache.
-    /// Strict reads use this query; see [`residency::Probe::is_resident`].
+    /// Queries the residency of the file. The source is chosen once for an open file.
     ///
-    /// # Errors
-    /// As [`residency::Probe::is_resident`].
-    pub fn is_resident(&self, offset: u64, len: u64) -> Result<Answer<bool>> {
-        residency::View::new(self.handle.as_fd(), self.handle.residency())
-            .is_resident(offset, len)
-            .map_err(|e| e.on(self.handle.shared_path()))
-    }
-
-    /// The number of bytes from `offset` on that are in the page cache without a gap; see
-    /// [`residency::resident_prefix`]. The source is chosen once for an open file.
-    ///
-    /// # Errors
-    /// As [`residency::resident_prefix`].
-    pub fn resident_prefix(&self, offset: u64, len: u64) -> Result<Answer<u64>> {
-        residency::View::new(self.handle.as_fd(), self.handle.residency())
-            .resident_prefix(offset, len)
-            .map_err(|e| e.on(self.handle.shared_path()))
-    }
-
-    /// The number of the file's pages that are in the page cache, and their state; see
-    /// [`residency::residency`]. [`residency::page_map`] returns which pages are cached.
-    ///
-    /// # Errors
-    /// As [`residency::residency`].
-    pub fn residency(&self) -> Result<Answer<Residency>> {
-        residency::View::new(self.handle.as_fd(), self.handle.residency())
-            .residency(0..u64::MAX)
-            .map_err(|e| e.on(self.handle.shared_path()))
+    /// ```
+    /// let file = nowait::File::blocking_open("Cargo.toml")?;
+    /// if let Some(sum) = file.residency().residency(0..u64::MAX)?.known() {
+    ///     println!("{} of {} pages are cached", sum.cached, sum.pages);
+    /// }
+    /// # Ok::<(), nowait::Error>(())
+    /// ```
+    pub fn residency(&self) -> Probe<'_> {
+        Probe::with_cache(self.handle.as_fd(), self.handle.residency())
     }
 
     /// The plan for a read of `len` bytes: the decision that [`read_at`](File::read_at) would take

@@ -11,11 +11,9 @@
 //! ```
 
 pub(crate) mod call;
-pub(crate) mod close;
 pub(crate) mod fadvise;
 pub(crate) mod fallocate;
 pub(crate) mod fsync;
-pub(crate) mod getxattr;
 pub(crate) mod nop;
 pub(crate) mod openat2;
 mod operation;
@@ -32,11 +30,9 @@ use std::time::Instant;
 use io_uring::squeue;
 
 pub use call::Call;
-pub use close::Close;
 pub use fadvise::{Advice, Fadvise};
 pub use fallocate::{Fallocate, FallocateMode};
 pub use fsync::Fsync;
-pub use getxattr::Getxattr;
 pub use nop::Nop;
 pub use openat2::Openat2;
 pub(crate) use openat2::Opens;
@@ -259,10 +255,9 @@ impl Kind {
         }
     }
 
-    /// Returns true if it may be repeated after EINTR. After a close the descriptor is gone, and
-    /// its number may refer to another file (close(2)). A call is made once.
+    /// Returns true if it may be repeated after EINTR. A call is made once.
     pub(crate) fn may_repeat(&self) -> bool {
-        !matches!(self, Kind::Close(_) | Kind::Call(_))
+        !matches!(self, Kind::Call(_))
     }
 
     /// Returns true if it is a read that a worker can stop. A write may have begun.
@@ -339,8 +334,7 @@ impl Kind {
     /// - The ring ignores offsets on pipes and sockets, and may wait despite O_NONBLOCK.
     /// - The ring knows `HIPRI` only as a property of the whole ring.
     /// - The length of a range has 32 bits.
-    /// - The ring opens a FIFO without its other end, and refuses to close a ring.
-    /// - A close waits in the ring's own thread for the peer or the server of the file.
+    /// - The ring opens a FIFO without its other end.
     /// - A statx by path occupies one of the few kernel workers, which a hung mount could hold.
     /// - After a short read of a FUSE file with `FOPEN_DIRECT_IO` the ring continues at the wrong
     ///   place.
@@ -349,7 +343,6 @@ impl Kind {
             Kind::Fadvise(op) => return op.fits_ring(),
             Kind::SyncFileRange(op) => return op.fits_ring(),
             Kind::Openat2(op) => return op.opens() == Opens::AtOnce,
-            Kind::Close(op) => return op.closes_at_once(),
             Kind::Statx(op) => return !op.is_by_path(),
             Kind::Call(_) => return false,
             _ => {}
@@ -374,9 +367,7 @@ kinds!(
     Fsync,
     SyncFileRange,
     Openat2,
-    Close,
     Statx,
-    Getxattr,
     Fallocate,
     Fadvise,
     Call,

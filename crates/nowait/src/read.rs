@@ -193,9 +193,6 @@ impl<F: Fn() -> usize> ReadPath<'_, F> {
         if let (Start::Rest(rest), Some(offset)) = (&mut started, offset) {
             count_rest(handle, rest, offset, len, skipped);
         }
-        if let Some(timer) = timer {
-            policy.counters.stall(ns_since(timer));
-        }
         started
     }
 

@@ -195,8 +195,15 @@ pub struct Residency {
 #[derive(Debug)]
 pub struct Probe<'fd> {
     fd: BorrowedFd<'fd>,
-    choice: SourceChoice,
+    choice: Choice<'fd>,
     alone: bool,
+}
+
+/// The source of a probe: its own, or that of an open file.
+#[derive(Debug)]
+enum Choice<'a> {
+    Own(SourceChoice),
+    Cached(&'a SourceChoice),
 }
 
 impl<'fd> Probe<'fd> {
@@ -209,7 +216,7 @@ impl<'fd> Probe<'fd> {
         let choice = choose(fd).map_err(|errno| Error::os("residency", errno))?;
         Ok(Probe {
             fd,
-            choice,
+            choice: Choice::Own(choice),
             alone: false,
         })
     }
@@ -227,9 +234,25 @@ impl<'fd> Probe<'fd> {
         };
         Ok(Probe {
             fd,
-            choice: only(source, fd).map_err(failed)?,
+            choice: Choice::Own(only(source, fd).map_err(failed)?),
             alone: true,
         })
+    }
+
+    /// A probe with the source that was chosen for an open file before.
+    pub(crate) fn with_cache(fd: BorrowedFd<'fd>, cache: &'fd SourceCache) -> Probe<'fd> {
+        Probe {
+            fd,
+            choice: Choice::Cached(cache.choice(fd)),
+            alone: false,
+        }
+    }
+
+    fn choice(&self) -> &SourceChoice {
+        match &self.choice {
+            Choice::Own(choice) => choice,
+            Choice::Cached(choice) => choice,
+        }
     }
 
     /// Returns true if the source reports pages as resident that cannot be, as mincore(2) does for
@@ -238,9 +261,8 @@ impl<'fd> Probe<'fd> {
     ///
     /// # Errors
     /// The errors of mincore(2).
-    /// As mincore(2) says.
     pub fn is_untrustworthy(&self) -> Result<bool> {
-        match &self.choice {
+        match self.choice() {
             SourceChoice::Mincore(mapped) => mapped
                 .is_untrustworthy()
                 .map_err(|e| Error::os("mincore", e)),
@@ -253,7 +275,11 @@ impl<'fd> Probe<'fd> {
     /// # Errors
     /// The reason why every answer is [`Answer::Unknown`].
     pub fn source(&self) -> Result<Source, Reason> {
-        self.view().source()
+        match self.choice() {
+            SourceChoice::Cachestat => Ok(Source::Cachestat),
+            SourceChoice::Mincore(_) => Ok(Source::Mincore),
+            SourceChoice::Unavailable(reason) => Err(*reason),
+        }
     }
 
     /// Returns true if the whole part of the range that lies within the file is in the page cache.
@@ -263,73 +289,12 @@ impl<'fd> Probe<'fd> {
     /// # Errors
     /// As [`resident_prefix`].
     pub fn is_resident(&self, offset: u64, len: u64) -> Result<Answer<bool>> {
-        self.view().is_resident(offset, len)
-    }
-
-    /// See [`resident_prefix`].
-    ///
-    /// # Errors
-    /// As [`resident_prefix`].
-    pub fn resident_prefix(&self, offset: u64, len: u64) -> Result<Answer<u64>> {
-        self.view().resident_prefix(offset, len)
-    }
-
-    /// See [`page_map`].
-    ///
-    /// # Errors
-    /// As [`page_map`].
-    pub fn page_map(&self, range: Range<u64>) -> Result<Answer<PageMap>> {
-        self.view().page_map(range)
-    }
-
-    /// See [`residency`].
-    ///
-    /// # Errors
-    /// As [`residency`].
-    pub fn residency(&self, range: Range<u64>) -> Result<Answer<Residency>> {
-        self.view().residency(range)
-    }
-
-    fn view(&self) -> View<'_> {
-        View {
-            fd: self.fd,
-            choice: &self.choice,
-            alone: self.alone,
-        }
-    }
-}
-
-/// A file and the source of its residency: the common part of a [`Probe`] and a handle.
-pub(crate) struct View<'a> {
-    fd: BorrowedFd<'a>,
-    choice: &'a SourceChoice,
-    alone: bool,
-}
-
-impl<'a> View<'a> {
-    pub(crate) fn new(fd: BorrowedFd<'a>, cache: &'a SourceCache) -> View<'a> {
-        View {
-            fd,
-            choice: cache.choice(fd),
-            alone: false,
-        }
-    }
-
-    fn source(&self) -> Result<Source, Reason> {
-        match self.choice {
-            SourceChoice::Cachestat => Ok(Source::Cachestat),
-            SourceChoice::Mincore(_) => Ok(Source::Mincore),
-            SourceChoice::Unavailable(reason) => Err(*reason),
-        }
-    }
-
-    pub(crate) fn is_resident(&self, offset: u64, len: u64) -> Result<Answer<bool>> {
         end("is_resident", offset, len)?;
         let source = match self.source() {
             Ok(source) => source,
             Err(reason) => return Ok(Answer::Unknown(reason)),
         };
-        match ask::coverage(self.fd, self.choice, offset, len) {
+        match ask::coverage(self.fd, self.choice(), offset, len) {
             Ok(Coverage::Unknown(reason)) => Ok(Answer::Unknown(reason)),
             Ok(coverage) => Ok(Answer::Known {
                 value: coverage == Coverage::Full,
@@ -339,7 +304,11 @@ impl<'a> View<'a> {
         }
     }
 
-    pub(crate) fn resident_prefix(&self, offset: u64, len: u64) -> Result<Answer<u64>> {
+    /// See [`resident_prefix`].
+    ///
+    /// # Errors
+    /// As [`resident_prefix`].
+    pub fn resident_prefix(&self, offset: u64, len: u64) -> Result<Answer<u64>> {
         let end = end("resident_prefix", offset, len)?;
         self.answer("resident_prefix", offset..end, |survey, range| {
             let range = within(range, survey.shape.size);
@@ -350,7 +319,11 @@ impl<'a> View<'a> {
         })
     }
 
-    pub(crate) fn page_map(&self, range: Range<u64>) -> Result<Answer<PageMap>> {
+    /// See [`page_map`].
+    ///
+    /// # Errors
+    /// As [`page_map`].
+    pub fn page_map(&self, range: Range<u64>) -> Result<Answer<PageMap>> {
         self.answer("page_map", range, |survey, range| {
             let size = survey.shape.size;
             let range = within_pages(range, size);
@@ -365,7 +338,11 @@ impl<'a> View<'a> {
         })
     }
 
-    pub(crate) fn residency(&self, range: Range<u64>) -> Result<Answer<Residency>> {
+    /// See [`residency`].
+    ///
+    /// # Errors
+    /// As [`residency`].
+    pub fn residency(&self, range: Range<u64>) -> Result<Answer<Residency>> {
         self.answer("residency", range, |survey, range| {
             let range = within_pages(range, survey.shape.size);
             let first = range.start / page_size();
@@ -417,7 +394,7 @@ impl<'a> View<'a> {
             };
             look(survey, range.clone())
         };
-        let looked = match self.choice {
+        let looked = match self.choice() {
             SourceChoice::Mincore(mapped) => mapped.with(self.fd, &shape, |w| look(Some(w))),
             SourceChoice::Cachestat | SourceChoice::Unavailable(_) => Ok(look(None)),
         };

@@ -49,7 +49,7 @@ impl nw_completion {
         nw_completion {
             user_data: ended.user_data,
             result,
-            ticket: completion.ticket.map_or(0, nowait::Ticket::as_u64),
+            ticket: completion.ticket.map_or(0, |ticket| ticket.0),
             cached: provenance.cached as u64,
             device: provenance.device as u64,
             unknown: provenance.unknown as u64,

@@ -3,7 +3,7 @@
 //! | class | operations | may wait for |
 //! |---|---|---|
 //! | File | reads, writes and syncs of regular files and block devices | a device |
-//! | Call | opens, closes, statx and other calls by path | the server of a mount, which may hang |
+//! | Call | opens, statx and other calls by path | the server of a mount, which may hang |
 //! | Unbounded | opens of FIFOs; reads and writes of pipes, sockets, terminals and the like | another program, without end |
 //!
 //! Each class has its own permits and workers. Operations that wait without end therefore take no
@@ -31,10 +31,10 @@ impl Class {
     pub(crate) fn of(kind: &Kind) -> Class {
         match kind {
             Kind::Openat2(open) if open.opens() == Opens::MayWait => Class::Unbounded,
-            Kind::Openat2(_) | Kind::Close(_) => Class::Call,
+            Kind::Openat2(_) => Class::Call,
             Kind::Call(call) if !call.transfers() => Class::Call,
             Kind::Statx(statx) if statx.is_by_path() => Class::Call,
-            Kind::Statx(_) | Kind::Getxattr(_) => Class::File,
+            Kind::Statx(_) => Class::File,
             _ => kind.handle().map_or(Class::File, Class::of_handle),
         }
     }

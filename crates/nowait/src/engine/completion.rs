@@ -7,19 +7,10 @@ use crate::policy::provenance::Provenance;
 /// Identifies one queued operation of one engine, for [`cancel`](crate::Engine::cancel) and to
 /// match a completion with its submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Ticket(pub(crate) u64);
-
-impl Ticket {
+pub struct Ticket(
     /// The ticket as a plain number, for a C caller or a log.
-    pub fn as_u64(self) -> u64 {
-        self.0
-    }
-
-    /// Converts a number returned by [`as_u64`](Ticket::as_u64) back to the ticket.
-    pub fn from_u64(raw: u64) -> Ticket {
-        Ticket(raw)
-    }
-}
+    pub u64,
+);
 
 /// The result of one operation on an engine.
 ///

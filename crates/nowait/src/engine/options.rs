@@ -61,7 +61,7 @@ impl Options {
     /// A shared engine has this limit for each of three classes of operations, so that operations
     /// that wait do not keep out others:
     /// - reads and writes of regular files and block devices;
-    /// - calls by path (opens, statx, [`Call`](crate::op::Call)) and closes;
+    /// - calls by path (opens, statx, [`Call`](crate::op::Call));
     /// - operations that may wait without end: opens of FIFOs, and reads and writes of pipes,
     ///   sockets, terminals and the like.
     ///
@@ -137,7 +137,7 @@ impl Options {
             && threads.contains(&self.workers)
             && threads.contains(&self.blocking_workers)
         {
-            self.ring.check()
+            Ok(())
         } else {
             Err(Error::new("engine options", ErrorKind::InvalidInput))
         }
@@ -208,14 +208,6 @@ impl Options {
     #[must_use]
     pub fn sqpoll(mut self, idle: Duration) -> Options {
         self.ring.sqpoll = Some(idle);
-        self
-    }
-
-    /// Binds the kernel thread of [`sqpoll`](Options::sqpoll) to a processor
-    /// (`IORING_SETUP_SQ_AFF`). It is an error without that option.
-    #[must_use]
-    pub fn sqpoll_cpu(mut self, cpu: u32) -> Options {
-        self.ring.sqpoll_cpu = Some(cpu);
         self
     }
 

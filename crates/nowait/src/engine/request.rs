@@ -151,12 +151,11 @@ impl Request {
         // The program may submit the operation again.
         let progress = std::mem::take(&mut self.op.body.progress);
         if let Some(queued) = progress.queued {
-            let ns = ns_since(queued);
-            counters.latency(ns);
             if !self.reply.is_future() {
                 // For a future the wake-up is still to come, so the future measures the handoff
                 // itself.
-                core.policy.handed_off(progress.provenance, ns);
+                core.policy
+                    .handed_off(progress.provenance, ns_since(queued));
             }
         }
         let (result, provenance) = match result {

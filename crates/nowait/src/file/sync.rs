@@ -1,4 +1,4 @@
-//! The future of fsync(2), fdatasync(2) and sync_file_range(2).
+//! The future of fsync(2) and fdatasync(2).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::handle::Handle;
 use crate::op::Op;
 
-/// The future of [`File::sync_all`](crate::File::sync_all),
-/// [`File::sync_data`](crate::File::sync_data) and [`File::sync_range`](crate::File::sync_range).
+/// The future of [`File::sync_all`](crate::File::sync_all) and
+/// [`File::sync_data`](crate::File::sync_data).
 #[derive(Debug)]
 #[must_use = "a future does nothing until it is polled"]
 pub struct SyncFile<'a> {

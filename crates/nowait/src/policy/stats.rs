@@ -8,7 +8,7 @@ use std::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
@@ -18,8 +18,6 @@ const SHARDS: usize = 32;
 const SHARED: usize = 0;
 /// One read in this many is timed.
 const TIMED: u32 = 64;
-/// The number of buckets of a [`Histogram`]: bucket `i` counts times from 2^i to 2^(i+1) ns.
-pub const BUCKETS: usize = 40;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $field:ident = $variant:ident,)*) => {
@@ -33,15 +31,10 @@ macro_rules! counters {
         ///
         /// Counts are exact after the threads that did the work have ended it. A snapshot taken
         /// earlier may miss the last few.
-        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Stats {
             $($(#[$doc])* pub $field: u64,)*
-            /// The blocking time of the read path in one call of 64: tries, residency queries,
-            /// inline copies and submission.
-            pub stall: Histogram,
-            /// The time from submission to completion of one queued operation in 64.
-            pub latency: Histogram,
         }
 
         impl Counters {
@@ -49,8 +42,6 @@ macro_rules! counters {
             pub(crate) fn snapshot(&self) -> Stats {
                 Stats {
                     $($field: self.sum(Count::$variant),)*
-                    stall: self.stall.snapshot(),
-                    latency: self.latency.snapshot(),
                 }
             }
         }
@@ -105,75 +96,10 @@ counters! {
     errors = Errors,
 }
 
-/// Times in buckets of powers of two: bucket `i` counts those from 2^i up to 2^(i+1) ns.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Histogram {
-    /// The number of times in each bucket.
-    pub buckets: [u64; BUCKETS],
-}
-
-impl Default for Histogram {
-    fn default() -> Histogram {
-        Histogram {
-            buckets: [0; BUCKETS],
-        }
-    }
-}
-
-impl Histogram {
-    /// The number of times recorded.
-    pub fn count(&self) -> u64 {
-        self.buckets.iter().sum()
-    }
-
-    /// An upper bound of the `q` quantile (0 to 1): the end of its bucket. `None` if no time was
-    /// recorded.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "from a float this is the nearest number that there is"
-    )]
-    pub fn quantile(&self, q: f64) -> Option<Duration> {
-        let rank = (self.count() as f64 * q).ceil().max(1.0) as u64;
-        let mut seen = 0;
-        for (i, n) in self.buckets.iter().enumerate() {
-            seen += n;
-            if *n > 0 && seen >= rank {
-                return Some(Duration::from_nanos(2 << i));
-            }
-        }
-        None
-    }
-}
-
-#[derive(Debug)]
-struct Buckets([AtomicU64; BUCKETS]);
-
-impl Default for Buckets {
-    fn default() -> Buckets {
-        Buckets(std::array::from_fn(|_| AtomicU64::new(0)))
-    }
-}
-
-impl Buckets {
-    fn add(&self, ns: u64) {
-        let i = (ns.max(1).ilog2() as usize).min(BUCKETS - 1);
-        self.0[i].fetch_add(1, Relaxed);
-    }
-
-    fn snapshot(&self) -> Histogram {
-        Histogram {
-            buckets: std::array::from_fn(|i| self.0[i].load(Relaxed)),
-        }
-    }
-}
-
 /// The counters of one engine.
 #[derive(Debug)]
 pub(crate) struct Counters {
     shards: Box<[CachePadded<[AtomicU64; COUNTS]>]>,
-    stall: Buckets,
-    latency: Buckets,
 }
 
 impl Default for Counters {
@@ -182,8 +108,6 @@ impl Default for Counters {
             shards: (0..SHARDS)
                 .map(|_| CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0))))
                 .collect(),
-            stall: Buckets::default(),
-            latency: Buckets::default(),
         }
     }
 }
@@ -259,14 +183,6 @@ impl Counters {
         (&self.shards[line], line != SHARED)
     }
 
-    pub(crate) fn stall(&self, ns: u64) {
-        self.stall.add(ns);
-    }
-
-    pub(crate) fn latency(&self, ns: u64) {
-        self.latency.add(ns);
-    }
-
     fn sum(&self, what: Count) -> u64 {
         self.shards
             .iter()
@@ -332,16 +248,5 @@ mod tests {
             }
             assert!(timed.iter().all(|n| (700..1_300).contains(n)), "{timed:?}");
         }
-    }
-
-    #[test]
-    fn quantiles_are_upper_bounds() {
-        let buckets = Buckets::default();
-        assert_eq!(buckets.snapshot().quantile(0.5), None);
-        (0..99).for_each(|_| buckets.add(1000));
-        buckets.add(1_000_000);
-        let h = buckets.snapshot();
-        assert_eq!(h.quantile(0.5), Some(Duration::from_nanos(1024)));
-        assert!(h.quantile(1.0).unwrap() >= Duration::from_millis(1));
     }
 }

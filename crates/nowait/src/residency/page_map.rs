@@ -109,43 +109,6 @@ impl PageMap {
         self.runs().filter(|run| run.resident).map(|run| run.range)
     }
 
-    /// Fills `bits` with one bit for each page, beginning with the page that contains byte `offset`
-    /// of the file. The first page has the lowest bit of the first byte. Bits of pages outside the
-    /// range are 0.
-    ///
-    /// ```
-    /// use nowait::residency::page_map;
-    /// let file = std::fs::File::open("Cargo.toml")?;
-    /// if let Some(map) = page_map(&file, 0..u64::MAX)?.known() {
-    ///     let mut bits = [0u8; 16];
-    ///     map.bitmap(0, &mut bits);
-    ///     assert_eq!(bits[0] & 1 == 1, map.is_resident(0));
-    /// }
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn bitmap(&self, offset: u64, bits: &mut [u8]) {
-        bits.fill(0);
-        let from = offset / self.page;
-        let end = self.end().min(from.saturating_add(bits.len() as u64 * 8));
-        let mut page = from.max(self.first());
-        if page >= end {
-            return;
-        }
-        let mut piece = self.piece_of(page);
-        while page < end {
-            let (stop, resident) = self.stretch(piece, page);
-            if resident {
-                for at in page - from..stop.min(end) - from {
-                    bits[to_usize(at) / 8] |= 1 << (at % 8);
-                }
-            }
-            if stop == self.end_of(piece) {
-                piece += 1;
-            }
-            page = stop;
-        }
-    }
-
     fn first(&self) -> u64 {
         self.range.start / self.page
     }

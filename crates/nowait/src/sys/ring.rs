@@ -13,7 +13,6 @@ use super::{Errno, check};
 pub(crate) mod flag {
     pub(crate) const IOPOLL: u32 = 1 << 0;
     pub(crate) const SQPOLL: u32 = 1 << 1;
-    pub(crate) const SQ_AFF: u32 = 1 << 2;
     pub(crate) const CQSIZE: u32 = 1 << 3;
     pub(crate) const CLAMP: u32 = 1 << 4;
     pub(crate) const TASKRUN_FLAG: u32 = 1 << 9;

@@ -214,7 +214,7 @@ fn odd_ranges_are_refused_or_empty() {
                 );
                 assert_eq!(done.buf.capacity(), 10, "the buffer is back");
                 assert!(file.blocking_read_at(&mut [0; 10], at).is_err());
-                assert!(file.cached_read_at(&mut [0; 10], at).is_err());
+                assert!(nowait::read::cached(&file, &mut [0; 10], at).is_err());
                 let done = pollster::block_on(file.write_at(vec![1; 10], at));
                 assert!(done.result.is_err());
                 assert_eq!(done.buf.len(), 10, "the buffer is back");

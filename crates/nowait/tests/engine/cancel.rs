@@ -163,7 +163,7 @@ fn waiting_workers() -> usize {
 #[test]
 fn a_past_or_unknown_ticket_is_ignored() {
     each(Options::new(), |engine| {
-        engine.cancel(Ticket::from_u64(12345));
+        engine.cancel(Ticket(12345));
         let past: Vec<Ticket> = (0..20).map(|_| queued(engine, Nop)).collect();
         finish(engine, 20);
         let (reader, writer) = pipe();
@@ -171,7 +171,7 @@ fn a_past_or_unknown_ticket_is_ignored() {
         let present = queued(engine, stream(&reader));
         past.iter().for_each(|ticket| engine.cancel(*ticket));
         for odd in [0, u64::MAX, u64::MAX - 1] {
-            engine.cancel(Ticket::from_u64(odd));
+            engine.cancel(Ticket(odd));
         }
         nothing_for_a_while(engine);
         rustix::io::write(&writer, b"x").unwrap();

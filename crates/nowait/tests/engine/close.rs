@@ -1,23 +1,17 @@
-//! A close that waits for a peer delays nothing else, and every descriptor is closed.
+//! A dropped file whose close waits for a peer delays nothing else.
 #![allow(unsafe_code, reason = "setsockopt(2) with SO_LINGER")]
 
 use std::future::Future;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::task::Context;
 use std::time::{Duration, Instant};
 
-use nowait::Ticket;
-use nowait::engine::{Backend, Options};
-use nowait::op::{Close, Nop};
+use nowait::op::Nop;
 use tokio::io::AsyncWriteExt;
 
-use crate::common::backends::backends;
-use crate::common::children::alone;
-use crate::common::completions::{finish, one, queued, said};
-use crate::common::drive::{each, name};
-use crate::common::kinds::each_kind;
+use crate::common::completions::one;
 use crate::common::process_engine::each_process;
 use crate::common::wait::wait_until;
 
@@ -60,27 +54,6 @@ fn lingering() -> (OwnedFd, TcpStream) {
 }
 
 #[test]
-fn a_close_that_waits_for_a_peer_holds_up_nothing() {
-    each_kind(Options::new(), |engine| {
-        let (socket, peer) = lingering();
-        let ticket: Ticket = queued(engine, Close::new(socket));
-        let start = Instant::now();
-        loop {
-            // The completion of the close may come too, after its peer was dropped.
-            queued(engine, Nop);
-            let done = finish(engine, 1).remove(0);
-            assert_ne!(done.ticket, Some(ticket), "{}", name(engine));
-            if start.elapsed() > Duration::from_millis(50) {
-                break;
-            }
-        }
-        assert!(start.elapsed() < LINGER / 2, "{}", name(engine));
-        drop(peer);
-        assert_eq!(finish(engine, 1).remove(0).ticket, Some(ticket));
-    });
-}
-
-#[test]
 fn a_dropped_file_that_waits_for_a_peer_holds_up_nothing() {
     each_process(|engine| {
         let (socket, mut peer) = lingering();
@@ -119,29 +92,4 @@ fn closing() -> usize {
         .filter_map(|task| call(task.ok()?).ok())
         .filter(|call| call.starts_with(&close))
         .count()
-}
-
-#[test]
-fn a_ring_is_closed() {
-    // In a child: another test could make a ring with a descriptor of the same number.
-    alone(|| {
-        each(Options::new(), |engine| {
-            if backends()[0] == Backend::Threads {
-                return;
-            }
-            for _ in 0..3 {
-                let ring = io_uring::IoUring::new(2).unwrap();
-                // SAFETY: the descriptor is the ring's, which outlives this borrow.
-                let fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
-                let fd = fd.try_clone_to_owned().unwrap();
-                let raw = fd.as_raw_fd();
-                let done = one(engine, Close::new(fd));
-                assert_eq!(said(&done), Ok(0), "{}", name(engine));
-                // Another thread may have opened a file of that number, as malloc(3) does for a new thread.
-                let open = std::fs::read_link(format!("/proc/self/fd/{raw}"));
-                let is_ring = |path: std::path::PathBuf| path.ends_with("anon_inode:[io_uring]");
-                assert!(!open.is_ok_and(is_ring), "{}", name(engine));
-            }
-        });
-    });
 }

@@ -12,8 +12,8 @@ use std::ptr::NonNull;
 use nowait::buffer::{Buffer, UninitSlice};
 use nowait::engine::{Options, Submit};
 use nowait::op::{
-    Advice, Close, Fadvise, Fallocate, FallocateMode, Fsync, Getxattr, Kind, Nop, Op, Openat2,
-    Read, Readv, Statx, Write, Writev,
+    Advice, Fadvise, Fallocate, FallocateMode, Fsync, Kind, Nop, Op, Openat2, Read, Readv, Statx,
+    Write, Writev,
 };
 use nowait::{Handle, IoBuf, IoBufMut, RwFlags, ServedBy, StatxMask};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
@@ -528,17 +528,6 @@ fn openat2_says_what_open_says() {
 }
 
 #[test]
-fn close_gives_the_descriptor_back() {
-    each_kind(Options::new(), |engine| {
-        let (reader, writer) = std::io::pipe().unwrap();
-        let done = one(engine, Close::new(writer.into()));
-        assert_eq!(said(&done), Ok(0), "{}", name(engine));
-        // The other end sees it.
-        assert_eq!(rustix::io::read(&reader, &mut [0; 1]), Ok(0));
-    });
-}
-
-#[test]
 fn statx_says_what_the_call_says() {
     each_kind(Options::new(), |engine| {
         let dir = scratch();
@@ -605,90 +594,6 @@ fn statx_says_what_the_call_says() {
             panic!()
         };
         assert_eq!(op.metadata().unwrap().len(), 1234, "{}", name(engine));
-    });
-}
-
-#[test]
-fn getxattr_says_what_the_call_says() {
-    each_kind(Options::new(), |engine| {
-        let dir = scratch();
-        let path = patterned(dir.path(), "file", 10);
-        let flags = rustix::fs::XattrFlags::empty();
-        if let Err(e) = rustix::fs::setxattr(&path, "user.name", b"value", flags) {
-            return slowdisk::skip_or_fail(format!("no user xattrs here: {e}"));
-        }
-        rustix::fs::setxattr(&path, "user.empty", b"", flags).unwrap();
-        let open = engine.file(&handle(&path));
-        let none = dir.path().join("none");
-        let long = CString::new(format!("user.{}", "n".repeat(300))).unwrap();
-        let names = [
-            c"user.name",
-            c"user.empty",
-            c"user.none",
-            c"",
-            c"nonsense",
-            &long,
-        ];
-        for attribute in names {
-            for size in [0usize, 1, 4, 5, 6, 1000] {
-                for target in [None, Some(&path), Some(&none)] {
-                    if target == Some(&none) && [c"", &*long].contains(&attribute) {
-                        // With two faults, the kernel chooses the one that it reports.
-                        continue;
-                    }
-                    let what = format!("{}: {attribute:?} {size} {target:?}", name(engine));
-                    let mut want = vec![0u8; size];
-                    let (to, n) = (want.as_mut_ptr().cast(), attribute.as_ptr());
-                    // SAFETY: names and path are NUL-terminated; the vector has `size` bytes.
-                    let plain = plain(unsafe {
-                        match target {
-                            None => libc::fgetxattr(raw(&open), n, to, size),
-                            Some(path) => libc::getxattr(c(path).as_ptr(), n, to, size),
-                        }
-                    });
-                    let op = match target {
-                        None => Getxattr::new(&open, attribute.into(), size),
-                        Some(path) => Getxattr::path(c(path), attribute.into(), size),
-                    };
-                    let done = one(engine, op);
-                    assert_eq!(said(&done), plain, "{what}");
-                    let Kind::Getxattr(op) = done.op.into_kind() else {
-                        panic!("{what}")
-                    };
-                    let n = plain.unwrap_or(0).min(size);
-                    assert_eq!(op.into_value(), want[..n], "{what}");
-                }
-            }
-        }
-    });
-}
-
-/// No value is larger than 64 KiB, and a ring has 32 bits for the room.
-#[test]
-fn an_attribute_may_have_more_room_than_a_ring_can_say() {
-    each_kind(Options::new(), |engine| {
-        let dir = scratch();
-        let path = patterned(dir.path(), "file", 10);
-        let (open, attribute) = (handle(&path), c"user.nowait");
-        let flags = rustix::fs::XattrFlags::empty();
-        rustix::fs::setxattr(&path, attribute, b"a value", flags).unwrap();
-        let most = u32::MAX as usize;
-        for room in [1 << 16, (1 << 16) + 1, most, most + 1, most + 4, usize::MAX] {
-            for op in [
-                Getxattr::new(&open, attribute.into(), room),
-                Getxattr::path(c(&path), attribute.into(), room),
-            ] {
-                let done = one(engine, op);
-                assert_eq!(said(&done), Ok(7), "{}: {room}", name(engine));
-                let Kind::Getxattr(op) = done.op.into_kind() else {
-                    panic!("another operation")
-                };
-                assert_eq!(op.into_value(), b"a value", "{}: {room}", name(engine));
-            }
-        }
-        // Too small by one.
-        let done = one(engine, Getxattr::new(&open, attribute.into(), 6));
-        assert_eq!(said(&done), Err(libc::ERANGE), "{}", name(engine));
     });
 }
 

@@ -14,8 +14,8 @@ use nowait::StatxMask;
 use nowait::buffer::{BufferPool, PoolBuffer, downcast};
 use nowait::engine::{Backend, Engine, Options, Submit, Wait};
 use nowait::op::{
-    Advice, Close, Fadvise, Fallocate, FallocateMode, Fsync, Getxattr, Nop, Op, Openat2, Read,
-    Readv, Statx, SyncFileRange, SyncRange, Write, Writev,
+    Advice, Fadvise, Fallocate, FallocateMode, Fsync, Nop, Op, Openat2, Read, Readv, Statx,
+    SyncFileRange, SyncRange, Write, Writev,
 };
 use nowait::residency::{Probe, Source};
 use nowait::scan::Xattrs;
@@ -108,7 +108,7 @@ impl Ground {
                 let read = file.blocking_read_at(&mut buf[..], at as u64);
                 right(read, &buf, at, len);
             }
-            let _ = (file.is_resident(0, 4096), file.residency(), file.len());
+            let _ = (file.residency().is_resident(0, 4096), file.len());
         }
         if let Some(file) = descriptor(&self.file, OFlags::RDONLY)
             && let Ok(probe) = Probe::only(Source::Mincore, &file)
@@ -132,7 +132,6 @@ impl Ground {
             let done = pollster::block_on(out.write_at(bytes, at));
             wrote(page, 1, done.result);
             let _ = pollster::block_on(out.sync_all());
-            let _ = pollster::block_on(out.sync_range(0, 0));
         }
     }
 
@@ -151,7 +150,6 @@ impl Ground {
             return;
         };
         let path = CString::new(self.file.as_os_str().as_bytes()).unwrap();
-        let name = CString::new("user.none").unwrap();
         let read = |at: usize, len: usize| Read::new(&file, Box::new(vec![0u8; len]), at as u64);
         let write = |at: usize| Write::new(&out, Box::new(pattern(at as u64, PIECE)), at as u64);
         let keep = FallocateMode::KEEP_SIZE;
@@ -179,15 +177,10 @@ impl Ground {
             Fadvise::new(&file, 0, 4096, Advice::WillNeed).into(),
             Statx::of(&file, StatxMask::BASIC_STATS).into(),
             Statx::new(path.clone(), 0, StatxMask::SIZE).into(),
-            Getxattr::new(&file, name.clone(), 100).into(),
-            Getxattr::path(path.clone(), name, 100).into(),
             Openat2::new(path.clone(), libc::O_RDONLY, 0).into(),
             Openat2::new(path, libc::O_RDONLY | libc::O_NONBLOCK, 0).into(),
             Op::from(Nop).deadline(Instant::now() + Duration::from_secs(60)),
         ];
-        if let Some(file) = descriptor(&self.file, OFlags::RDONLY) {
-            ops.push(Close::new(file).into());
-        }
         for (i, op) in ops.iter_mut().enumerate() {
             *op = std::mem::replace(op, Nop.into()).user_data(i as u64);
         }

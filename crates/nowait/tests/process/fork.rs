@@ -373,7 +373,7 @@ fn forks_do_not_hang_while_other_threads_hold_every_lock() {
                             assert_eq!(kind(&done), ErrorKind::Forked);
                             assert_eq!(engine.submit_batch(&mut vec![Nop.into()]), 0);
                             assert!(engine.reap(&mut Vec::new(), Wait::For(1)).is_err());
-                            engine.cancel(nowait::Ticket::from_u64(1));
+                            engine.cancel(nowait::Ticket(1));
                             drop_here(engine);
                         });
                     }
@@ -405,7 +405,7 @@ fn forks_do_not_hang_while_workers_of_a_local_engine_are_busy() {
             assert_eq!(engine.submit_batch(&mut ops), 200);
             forked("a busy local engine", || {
                 assert_eq!(engine.submit_batch(&mut vec![Nop.into()]), 0);
-                engine.cancel(nowait::Ticket::from_u64(1));
+                engine.cancel(nowait::Ticket(1));
                 drop_here(&engine);
             });
             finish(&mut engine, 200);

@@ -109,8 +109,8 @@ fn with(engine: &Engine, dir: &Path) {
         reads_right(&eager, 7);
         reads_right(&strict, 200_000);
         let _ = (
-            eager.residency().unwrap(),
-            strict.is_resident(0, 10).unwrap(),
+            eager.residency().residency(0..u64::MAX).unwrap(),
+            strict.residency().is_resident(0, 10).unwrap(),
         );
         assert!(pool.take().is_none() && buffer[..] == pattern(0, 4096));
         assert_eq!(

@@ -57,7 +57,7 @@ impl Ground {
 
     fn read(&self, file: &File) {
         // The first question about residency is remembered with the file.
-        let _ = file.is_resident(0, 4096).unwrap();
+        let _ = file.residency().is_resident(0, 4096).unwrap();
         let done = pollster::block_on(file.read_at(Vec::with_capacity(LEN), 0));
         assert!(done.buf == pattern(0, LEN));
         pollster::block_on(file.sync_data()).unwrap();

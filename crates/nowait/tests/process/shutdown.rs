@@ -130,8 +130,8 @@ fn use_all(engine: &Engine, tree: &Tree, dies: &dyn Fn()) {
         }
         let _ = (
             file.len(),
-            file.residency(),
-            file.is_resident(0, LEN as u64),
+            file.residency().residency(0..u64::MAX),
+            file.residency().is_resident(0, LEN as u64),
         );
         let _ = residency::residency(file, 0..LEN as u64);
     }

@@ -220,13 +220,13 @@ fn cold_brings_nothing_wrong(sample: &Sample) {
     }
 }
 
-/// The method of `File` returns the same.
+/// A file on an engine gives the same.
 fn without_an_engine(sample: &Sample) {
     sample.warm();
     let engine = Engine::new().expect("an engine");
     let file = File::from_fd(sample.open(), &engine).expect("a file");
     let mut buf = [0; 5000];
-    let said = file.cached_read_at(&mut buf, 77).expect("a cached read");
+    let said = nowait::read::cached(&file, &mut buf, 77).expect("a cached read");
     assert!(matches!(said, Cached::All(5000)), "{said:?}");
     assert!(buf == sample.content[77..5077]);
     assert_eq!(engine.stats().handoffs, 0);

@@ -280,7 +280,8 @@ fn a_range_is_written_back() {
                 let write = file.write_all_at(vec![8; half], offset).await;
                 write.into_result().unwrap();
             }
-            file.sync_range(0, half as u64).await.unwrap();
+            let range = SyncFileRange::new(file.handle(), 0, half as u64, SyncRange::all());
+            engine.run(range).await.result.unwrap();
         });
         assert_eq!(dirty(file.handle()), Some(32));
         file.blocking_sync_all().unwrap();

@@ -281,7 +281,9 @@ fn a_file_that_is_truncated_while_mapped() {
 fn none_cached(file: &File, probe: &Probe<'_>, sample: &Sample) {
     let none = |cached: Option<u64>| assert_eq!(cached.unwrap_or(0), 0);
     let pages = |answer: Answer<Residency>| answer.known().map(|sum| sum.cached);
-    none(pages(file.residency().expect("residency")));
+    none(pages(
+        file.residency().residency(0..u64::MAX).expect("residency"),
+    ));
     none(pages(probe.residency(0..u64::MAX).expect("residency")));
     none(probe.resident_prefix(0, MIB).expect("a prefix").known());
     assert_ne!(

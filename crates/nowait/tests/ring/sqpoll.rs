@@ -5,19 +5,18 @@ use std::time::Duration;
 use nowait::engine::{Backend, Feature, Options};
 use nowait::op::{Nop, Op, Read, Write};
 use nowait::read::NowaitPolicy;
-use nowait::{ErrorKind, Handle, ServedBy};
+use nowait::{Handle, ServedBy};
 use rustix::event::{PollFd, PollFlags, poll as poll_fds};
 
 use crate::common::backends::backends;
 use crate::common::cache::evict;
-use crate::common::children::alone;
 use crate::common::completions::{finish, one, queued};
 use crate::common::drive::{Drive, name};
 use crate::common::files::{pattern, patterned, scratch};
 use crate::common::handles::{handle, pipe};
 use crate::common::limit::Limit;
 use crate::common::results::bytes_of;
-use crate::common::wait::{LONG, wait_until};
+use crate::common::wait::LONG;
 
 const PAGE: usize = 4096;
 
@@ -129,39 +128,6 @@ fn a_full_submission_queue_is_waited_for() {
         tokens.sort_unstable();
         assert!(tokens.into_iter().eq(0..8192));
     });
-}
-
-/// The processors that the thread of a ring may run on.
-fn affinity() -> Vec<String> {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let status = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("status"));
-    let all = tasks.filter_map(|task| status(task.ok()?).ok());
-    all.filter(|s| s.contains("Name:\tiou-sqp"))
-        .filter_map(|s| {
-            let line = s.lines().find(|l| l.starts_with("Cpus_allowed_list:"))?;
-            Some(line.split_whitespace().last()?.to_owned())
-        })
-        .collect()
-}
-
-#[test]
-fn the_thread_runs_where_it_is_bound() {
-    alone(|| {
-        let options = Options::new().backend(Backend::Uring);
-        let options = options.sqpoll(Duration::from_secs(1));
-        let engine = options.clone().sqpoll_cpu(0).build_local().unwrap();
-        // The thread sets its name and its affinity when it first runs.
-        wait_until("the thread is bound", || affinity() == ["0"]);
-        drop(engine);
-        let refused = options.sqpoll_cpu(100_000).build_local().unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::NeedsRing, "{refused}");
-    });
-}
-
-#[test]
-fn a_processor_without_a_thread_is_refused() {
-    let refused = Options::new().sqpoll_cpu(0).build().unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
 }
 
 #[test]

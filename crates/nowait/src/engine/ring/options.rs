@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::buffer::BufferPool;
-use crate::error::{Error, ErrorKind, Result};
 
 /// The method by which a polled engine waits for its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,7 +21,6 @@ pub enum Polled {
 pub(crate) struct RingOptions {
     pub(crate) polled: Option<Polled>,
     pub(crate) sqpoll: Option<Duration>,
-    pub(crate) sqpoll_cpu: Option<u32>,
     pub(crate) workers: Option<[u32; 2]>,
     pub(crate) pools: Vec<BufferPool>,
     /// The ring belongs to a thread that polls futures. Other threads take its completions.
@@ -30,14 +28,6 @@ pub(crate) struct RingOptions {
 }
 
 impl RingOptions {
-    pub(crate) fn check(&self) -> Result<()> {
-        if self.sqpoll_cpu.is_some() && self.sqpoll.is_none() {
-            let what = "sqpoll_cpu (it requires sqpoll)";
-            return Err(Error::new(what, ErrorKind::InvalidInput));
-        }
-        Ok(())
-    }
-
     /// The name of an option that the engine cannot do without. Making the engine fails if it is
     /// not available, because a program that sets the option is written for it.
     pub(crate) fn insisted(&self) -> Option<&'static str> {

@@ -141,9 +141,6 @@ fn build(
     if let Some(idle) = idle(options) {
         builder.setup_sqpoll(idle);
     }
-    if let Some(cpu) = options.sqpoll_cpu {
-        builder.setup_sqpoll_cpu(cpu);
-    }
     sys::ring::build(&builder, entries)
 }
 
@@ -168,10 +165,6 @@ fn hybrid(
     if let Some(idle) = idle(options) {
         params.flags |= flag::SQPOLL;
         params.sq_thread_idle = idle;
-    }
-    if let Some(cpu) = options.sqpoll_cpu {
-        params.flags |= flag::SQ_AFF;
-        params.sq_thread_cpu = cpu;
     }
     let fd = sys::ring::setup(entries, &mut params)?;
     // SAFETY: Assumption: both types are the kernel's `struct io_uring_params` (a test compares
