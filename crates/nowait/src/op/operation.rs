@@ -47,6 +47,32 @@ pub(crate) trait Operation {
     }
 }
 
+/// The methods that all reads and writes have: those of their offset and their flags.
+macro_rules! transfer {
+    ($type:ident) => {
+        impl $type {
+            /// Sets `RWF_*` flags. With [`DSYNC`](RwFlags::DSYNC), the data of a write and the
+            /// metadata needed to read it back are on the device when the write completes:
+            /// pwritev2(2).
+            #[must_use]
+            pub fn flags(mut self, flags: RwFlags) -> $type {
+                self.flags = flags;
+                self
+            }
+
+            pub(crate) fn positional(&self) -> Offset {
+                self.offset
+            }
+
+            pub(crate) fn flagged(&self) -> RwFlags {
+                self.flags
+            }
+        }
+    };
+}
+
+pub(super) use transfer;
+
 /// The registered file and memory that a ring has for an operation.
 #[derive(Debug)]
 pub(crate) struct Registered<'a> {

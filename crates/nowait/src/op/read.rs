@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::operation::{Operation, Registered, Step, is_end, ring_offset};
+use super::operation::{Operation, Registered, Step, is_end, ring_offset, transfer};
 use crate::buffer::bounce::BounceBuffer;
 use crate::buffer::memory::ReadMemory;
 use crate::buffer::{Buffer, UninitSlice};
@@ -56,13 +56,6 @@ impl Read {
         }
     }
 
-    /// Sets `RWF_*` flags.
-    #[must_use]
-    pub fn flags(mut self, flags: RwFlags) -> Read {
-        self.flags = flags;
-        self
-    }
-
     /// Makes an error after some bytes end the read successfully with those bytes, like pread(2)
     /// and read(2). The next read returns the error.
     #[must_use]
@@ -75,14 +68,6 @@ impl Read {
     #[inline]
     pub fn into_buffer(self) -> Buffer {
         self.memory.into_buffer()
-    }
-
-    pub(crate) fn positional(&self) -> Option<u64> {
-        self.offset
-    }
-
-    pub(crate) fn flagged(&self) -> RwFlags {
-        self.flags
     }
 
     /// Returns true if its file was opened with O_DIRECT.
@@ -213,6 +198,8 @@ impl Read {
         result
     }
 }
+
+transfer!(Read);
 
 impl Operation for Read {
     const OPCODE: u8 = opcode::Read::CODE;

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::operation::{Operation, Registered, Step, is_end, ring_offset};
+use super::operation::{Operation, Registered, Step, is_end, ring_offset, transfer};
 use crate::buffer::Buffer;
 use crate::buffer::memory::ReadMemory;
 use crate::handle::Handle;
@@ -52,25 +52,10 @@ impl Readv {
         }
     }
 
-    /// Sets `RWF_*` flags.
-    #[must_use]
-    pub fn flags(mut self, flags: RwFlags) -> Readv {
-        self.flags = flags;
-        self
-    }
-
     /// Returns the buffers, filled in order.
     pub fn into_buffers(self) -> Vec<Buffer> {
         let buffers = self.buffers.into_iter();
         buffers.map(ReadMemory::into_buffer).collect()
-    }
-
-    pub(crate) fn positional(&self) -> Option<u64> {
-        self.offset
-    }
-
-    pub(crate) fn flagged(&self) -> RwFlags {
-        self.flags
     }
 
     /// The addresses and lengths of its memory.
@@ -109,6 +94,8 @@ impl Readv {
         result
     }
 }
+
+transfer!(Readv);
 
 impl Operation for Readv {
     const OPCODE: u8 = opcode::Readv::CODE;

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::operation::{Operation, Registered, Step, ring_offset};
+use super::operation::{Operation, Registered, Step, ring_offset, transfer};
 use crate::buffer::Source;
 use crate::buffer::memory::WriteMemory;
 use crate::handle::Handle;
@@ -50,14 +50,6 @@ impl Write {
         }
     }
 
-    /// Sets `RWF_*` flags. With [`DSYNC`](RwFlags::DSYNC), the data and the metadata needed to read
-    /// it back are on the device when the write completes: pwritev2(2).
-    #[must_use]
-    pub fn flags(mut self, flags: RwFlags) -> Write {
-        self.flags = flags;
-        self
-    }
-
     /// Continues after short writes until everything is written or an error occurs.
     #[must_use]
     pub fn all(mut self) -> Write {
@@ -69,14 +61,6 @@ impl Write {
     #[inline]
     pub fn into_source(self) -> Source {
         self.memory.into_source()
-    }
-
-    pub(crate) fn positional(&self) -> Option<u64> {
-        self.offset
-    }
-
-    pub(crate) fn flagged(&self) -> RwFlags {
-        self.flags
     }
 
     /// Records that the first `done` bytes are written.
@@ -99,6 +83,8 @@ impl Write {
         )
     }
 }
+
+transfer!(Write);
 
 impl Operation for Write {
     const OPCODE: u8 = opcode::Write::CODE;

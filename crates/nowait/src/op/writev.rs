@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use io_uring::{opcode, squeue};
 
-use super::operation::{Operation, Registered, Step, ring_offset};
+use super::operation::{Operation, Registered, Step, ring_offset, transfer};
 use super::readv::Iovecs;
 use crate::buffer::Source;
 use crate::buffer::memory::WriteMemory;
@@ -53,25 +53,10 @@ impl Writev {
         }
     }
 
-    /// Sets `RWF_*` flags.
-    #[must_use]
-    pub fn flags(mut self, flags: RwFlags) -> Writev {
-        self.flags = flags;
-        self
-    }
-
     /// Returns the sources of the write.
     pub fn into_sources(self) -> Vec<Source> {
         let sources = self.sources.into_iter();
         sources.map(WriteMemory::into_source).collect()
-    }
-
-    pub(crate) fn positional(&self) -> Option<u64> {
-        self.offset
-    }
-
-    pub(crate) fn flagged(&self) -> RwFlags {
-        self.flags
     }
 
     /// The addresses and lengths of its memory.
@@ -88,6 +73,8 @@ impl Writev {
         self.offset.map(|o| o.saturating_add(self.done as u64))
     }
 }
+
+transfer!(Writev);
 
 impl Operation for Writev {
     const OPCODE: u8 = opcode::Writev::CODE;

@@ -62,133 +62,88 @@ pub(crate) fn pwritev2(
     unsafe { pwritev2_raw(fd, bytes.as_ptr(), bytes.len(), offset, flags) }
 }
 
-/// preadv2(2) into one piece of memory. Without flags it is pread(2) or read(2), which all kernels
-/// have and all sandboxes allow.
-///
-/// # Safety
-/// `buf` must be valid for writes of `len` bytes during the call.
-pub(crate) unsafe fn preadv2_raw(
-    fd: BorrowedFd<'_>,
-    buf: *mut u8,
-    len: usize,
-    offset: Offset,
-    flags: u32,
-) -> Result<usize, Errno> {
-    let len = len.min(MAX_RW);
-    let raw = fd.as_raw_fd();
-    // SAFETY: the caller's obligation. The iovec is valid during the call.
-    unsafe {
-        match (flags, offset) {
-            (0, Some(at)) => {
-                check(libc::pread(raw, buf.cast(), len, at.cast_signed()) as libc::c_long)
-            }
-            (0, None) => check(libc::read(raw, buf.cast(), len) as libc::c_long),
-            _ => {
-                let iov = libc::iovec {
-                    iov_base: buf.cast(),
-                    iov_len: len,
-                };
-                preadv2_vectored(fd, &raw const iov, 1, offset, flags)
-            }
-        }
-    }
-}
-
-/// preadv2(2) into several pieces of memory. Without flags it is preadv(2) or readv(2).
-///
-/// # Safety
-/// `iov` must point to `count` iovecs whose memory is valid for writes.
-pub(crate) unsafe fn preadv2_vectored(
-    fd: BorrowedFd<'_>,
-    iov: *const libc::iovec,
-    count: usize,
-    offset: Offset,
-    flags: u32,
-) -> Result<usize, Errno> {
-    let raw = fd.as_raw_fd();
-    // The kernel accepts at most IOV_MAX iovecs, and returns EINVAL for more.
-    let count = i32::try_from(count).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the caller's obligation. On 64-bit systems the whole offset is in the low word of
-    // preadv2.
-    unsafe {
-        check(match (flags, offset) {
-            (0, Some(at)) => libc::preadv(raw, iov, count, at.cast_signed()) as libc::c_long,
-            (0, None) => libc::readv(raw, iov, count) as libc::c_long,
-            _ => syscall!(
-                libc::SYS_preadv2,
-                raw,
-                iov,
-                count,
-                position(offset),
-                0,
-                flags,
-            ),
-        })
-    }
-}
-
-/// pwritev2(2) from one piece of memory. Without flags it is pwrite(2) or write(2).
-///
-/// # Safety
-/// `buf` must be valid for reads of `len` bytes during the call.
-pub(crate) unsafe fn pwritev2_raw(
-    fd: BorrowedFd<'_>,
-    buf: *const u8,
-    len: usize,
-    offset: Offset,
-    flags: u32,
-) -> Result<usize, Errno> {
-    let len = len.min(MAX_RW);
-    let raw = fd.as_raw_fd();
-    // SAFETY: the caller's obligation. The iovec is valid during the call, and the kernel only
-    // reads.
-    unsafe {
-        match (flags, offset) {
-            (0, Some(at)) => {
-                check(libc::pwrite(raw, buf.cast(), len, at.cast_signed()) as libc::c_long)
-            }
-            (0, None) => check(libc::write(raw, buf.cast(), len) as libc::c_long),
-            _ => {
-                let iov = libc::iovec {
-                    iov_base: buf.cast_mut().cast(),
-                    iov_len: len,
-                };
-                pwritev2_vectored(fd, &raw const iov, 1, offset, flags)
+macro_rules! transfer {
+    (
+        $(#[$one_doc:meta])* $one:ident($byte:ty) by $pread:ident, $read:ident;
+        $(#[$many_doc:meta])* $many:ident by $preadv:ident, $readv:ident, $preadv2:ident;
+    ) => {
+        $(#[$one_doc])*
+        pub(crate) unsafe fn $one(
+            fd: BorrowedFd<'_>,
+            buf: $byte,
+            len: usize,
+            offset: Offset,
+            flags: u32,
+        ) -> Result<usize, Errno> {
+            let len = len.min(MAX_RW);
+            let raw = fd.as_raw_fd();
+            // SAFETY: the caller's obligation. The iovec is valid during the call.
+            unsafe {
+                match (flags, offset) {
+                    (0, Some(at)) => {
+                        check(libc::$pread(raw, buf.cast(), len, at.cast_signed()) as libc::c_long)
+                    }
+                    (0, None) => check(libc::$read(raw, buf.cast(), len) as libc::c_long),
+                    _ => {
+                        let iov = libc::iovec {
+                            iov_base: buf as *mut libc::c_void,
+                            iov_len: len,
+                        };
+                        $many(fd, &raw const iov, 1, offset, flags)
+                    }
+                }
             }
         }
-    }
+
+        $(#[$many_doc])*
+        pub(crate) unsafe fn $many(
+            fd: BorrowedFd<'_>,
+            iov: *const libc::iovec,
+            count: usize,
+            offset: Offset,
+            flags: u32,
+        ) -> Result<usize, Errno> {
+            let raw = fd.as_raw_fd();
+            // The kernel accepts at most IOV_MAX iovecs, and returns EINVAL for more.
+            let count = i32::try_from(count).map_err(|_| Errno::INVAL)?;
+            // SAFETY: the caller's obligation. On 64-bit systems the whole offset is in the low
+            // word of the call by number.
+            unsafe {
+                check(match (flags, offset) {
+                    (0, Some(at)) => libc::$preadv(raw, iov, count, at.cast_signed()) as libc::c_long,
+                    (0, None) => libc::$readv(raw, iov, count) as libc::c_long,
+                    _ => syscall!(libc::$preadv2, raw, iov, count, position(offset), 0, flags),
+                })
+            }
+        }
+    };
 }
 
-/// pwritev2(2) from several pieces of memory. Without flags it is pwritev(2) or writev(2).
-///
-/// # Safety
-/// `iov` must point to `count` iovecs whose memory is valid for reads.
-pub(crate) unsafe fn pwritev2_vectored(
-    fd: BorrowedFd<'_>,
-    iov: *const libc::iovec,
-    count: usize,
-    offset: Offset,
-    flags: u32,
-) -> Result<usize, Errno> {
-    let raw = fd.as_raw_fd();
-    // The kernel accepts at most IOV_MAX iovecs, and returns EINVAL for more.
-    let count = i32::try_from(count).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the caller's obligation.
-    unsafe {
-        check(match (flags, offset) {
-            (0, Some(at)) => libc::pwritev(raw, iov, count, at.cast_signed()) as libc::c_long,
-            (0, None) => libc::writev(raw, iov, count) as libc::c_long,
-            _ => syscall!(
-                libc::SYS_pwritev2,
-                raw,
-                iov,
-                count,
-                position(offset),
-                0,
-                flags,
-            ),
-        })
-    }
+transfer! {
+    /// preadv2(2) into one piece of memory. Without flags it is pread(2) or read(2), which all
+    /// kernels have and all sandboxes allow.
+    ///
+    /// # Safety
+    /// `buf` must be valid for writes of `len` bytes during the call.
+    preadv2_raw(*mut u8) by pread, read;
+    /// preadv2(2) into several pieces of memory. Without flags it is preadv(2) or readv(2).
+    ///
+    /// # Safety
+    /// `iov` must point to `count` iovecs whose memory is valid for writes.
+    preadv2_vectored by preadv, readv, SYS_preadv2;
+}
+
+transfer! {
+    /// pwritev2(2) from one piece of memory. Without flags it is pwrite(2) or write(2).
+    ///
+    /// # Safety
+    /// `buf` must be valid for reads of `len` bytes during the call.
+    pwritev2_raw(*const u8) by pwrite, write;
+    /// pwritev2(2) from several pieces of memory. Without flags it is pwritev(2) or writev(2).
+    ///
+    /// # Safety
+    /// `iov` must point to `count` iovecs whose memory is valid for reads.
+    pwritev2_vectored by pwritev, writev, SYS_pwritev2;
 }
 
 /// sync_file_range(2).

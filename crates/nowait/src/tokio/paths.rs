@@ -37,6 +37,61 @@ async fn about_both<T: Send + 'static>(
     about(from, move |from| call(from, &to)).await
 }
 
+/// Functions that call the one of [`std::fs`] in a worker, with one path or with two.
+macro_rules! calls {
+    ($(#[$doc:meta])* $name:ident(path) -> $type:ty = $call:path; $($rest:tt)*) => {
+        $(#[$doc])*
+        ///
+        /// # Errors
+        #[doc = concat!("The errors of [`", stringify!($call), "`].")]
+        pub async fn $name(path: impl AsRef<Path>) -> io::Result<$type> {
+            about(path, |path| $call(path)).await
+        }
+        calls! { $($rest)* }
+    };
+    ($(#[$doc:meta])* $name:ident(from, to) -> $type:ty = $call:path; $($rest:tt)*) => {
+        $(#[$doc])*
+        ///
+        /// # Errors
+        #[doc = concat!("The errors of [`", stringify!($call), "`].")]
+        pub async fn $name(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<$type> {
+            about_both(from, to, |from, to| $call(from, to)).await
+        }
+        calls! { $($rest)* }
+    };
+    () => {};
+}
+
+calls! {
+    /// Copies a file's contents and permission bits, in the kernel if possible: [`std::fs::copy`].
+    copy(from, to) -> u64 = std::fs::copy;
+    /// Returns the metadata of a path, without following symbolic links:
+    /// [`std::fs::symlink_metadata`], lstat(2).
+    symlink_metadata(path) -> Metadata = std::fs::symlink_metadata;
+    /// Returns true if the path exists: [`std::fs::exists`].
+    try_exists(path) -> bool = std::fs::exists;
+    /// Returns the absolute path with all symbolic links resolved: [`std::fs::canonicalize`].
+    canonicalize(path) -> PathBuf = std::fs::canonicalize;
+    /// Creates a directory: [`std::fs::create_dir`].
+    create_dir(path) -> () = std::fs::create_dir;
+    /// Creates a directory and its missing parents: [`std::fs::create_dir_all`].
+    create_dir_all(path) -> () = std::fs::create_dir_all;
+    /// Removes an empty directory: [`std::fs::remove_dir`].
+    remove_dir(path) -> () = std::fs::remove_dir;
+    /// Removes a directory and its contents: [`std::fs::remove_dir_all`].
+    remove_dir_all(path) -> () = std::fs::remove_dir_all;
+    /// Removes a file: [`std::fs::remove_file`].
+    remove_file(path) -> () = std::fs::remove_file;
+    /// Renames a file or directory: [`std::fs::rename`].
+    rename(from, to) -> () = std::fs::rename;
+    /// Creates a hard link: [`std::fs::hard_link`].
+    hard_link(from, to) -> () = std::fs::hard_link;
+    /// Creates a symbolic link: [`std::os::unix::fs::symlink`].
+    symlink(from, to) -> () = std::os::unix::fs::symlink;
+    /// Returns the target of a symbolic link: [`std::fs::read_link`].
+    read_link(path) -> PathBuf = std::fs::read_link;
+}
+
 /// Reads a file that can be opened in the calling thread without blocking. The engine reads what is
 /// not cached. `None` if it cannot be opened so, is not smaller than the engine's copy limit, or
 /// has grown meanwhile: then a worker reads it.
@@ -126,14 +181,6 @@ pub async fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::Re
     about(path, move |path| fs::write(path, contents)).await
 }
 
-/// Copies a file's contents and permission bits, in the kernel if possible: [`std::fs::copy`].
-///
-/// # Errors
-/// The errors of [`std::fs::copy`].
-pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
-    about_both(from, to, |from, to| fs::copy(from, to)).await
-}
-
 /// Returns the metadata of a path, following symbolic links: [`std::fs::metadata`], stat(2). The
 /// result is ready at the first poll if the path is cached, on a filesystem of type ext4, xfs or
 /// f2fs on which a file was opened before.
@@ -146,106 +193,6 @@ pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
         Some(metadata) => metadata,
         None => about(path, |path| fs::metadata(path)).await,
     }
-}
-
-/// Returns the metadata of a path, without following symbolic links: [`std::fs::symlink_metadata`],
-/// lstat(2).
-///
-/// # Errors
-/// The errors of [`std::fs::symlink_metadata`].
-pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
-    about(path, |path| fs::symlink_metadata(path)).await
-}
-
-/// Returns true if the path exists: [`std::fs::exists`].
-///
-/// # Errors
-/// The errors of [`std::fs::exists`]: the existence could not be determined.
-pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
-    about(path, |path| fs::exists(path)).await
-}
-
-/// Returns the absolute path with all symbolic links resolved: [`std::fs::canonicalize`].
-///
-/// # Errors
-/// The errors of [`std::fs::canonicalize`].
-pub async fn canonicalize(path: impl AsRef<Path>) -> io::Result<PathBuf> {
-    about(path, |path| fs::canonicalize(path)).await
-}
-
-/// Creates a directory: [`std::fs::create_dir`].
-///
-/// # Errors
-/// The errors of [`std::fs::create_dir`].
-pub async fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
-    about(path, |path| fs::create_dir(path)).await
-}
-
-/// Creates a directory and its missing parents: [`std::fs::create_dir_all`].
-///
-/// # Errors
-/// The errors of [`std::fs::create_dir_all`].
-pub async fn create_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
-    about(path, |path| fs::create_dir_all(path)).await
-}
-
-/// Removes an empty directory: [`std::fs::remove_dir`].
-///
-/// # Errors
-/// The errors of [`std::fs::remove_dir`].
-pub async fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
-    about(path, |path| fs::remove_dir(path)).await
-}
-
-/// Removes a directory and its contents: [`std::fs::remove_dir_all`].
-///
-/// # Errors
-/// The errors of [`std::fs::remove_dir_all`].
-pub async fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
-    about(path, |path| fs::remove_dir_all(path)).await
-}
-
-/// Removes a file: [`std::fs::remove_file`].
-///
-/// # Errors
-/// The errors of [`std::fs::remove_file`].
-pub async fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
-    about(path, |path| fs::remove_file(path)).await
-}
-
-/// Renames a file or directory: [`std::fs::rename`].
-///
-/// # Errors
-/// The errors of [`std::fs::rename`].
-pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
-    about_both(from, to, |from, to| fs::rename(from, to)).await
-}
-
-/// Creates a hard link: [`std::fs::hard_link`].
-///
-/// # Errors
-/// The errors of [`std::fs::hard_link`].
-pub async fn hard_link(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
-    about_both(original, link, |from, to| fs::hard_link(from, to)).await
-}
-
-/// Creates a symbolic link: [`std::os::unix::fs::symlink`].
-///
-/// # Errors
-/// The errors of [`std::os::unix::fs::symlink`].
-pub async fn symlink(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
-    about_both(original, link, |from, to| {
-        std::os::unix::fs::symlink(from, to)
-    })
-    .await
-}
-
-/// Returns the target of a symbolic link: [`std::fs::read_link`].
-///
-/// # Errors
-/// The errors of [`std::fs::read_link`].
-pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
-    about(path, |path| fs::read_link(path)).await
 }
 
 /// Changes the permission bits of a file: [`std::fs::set_permissions`].
