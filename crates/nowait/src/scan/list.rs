@@ -35,6 +35,7 @@
 #[cfg(any(fuzzing, nowait_internals))]
 pub(super) mod dirents;
 #[cfg(any(test, fuzzing, nowait_internals))]
+#[path = "../../tests/parts/simulated_directory.rs"]
 pub(super) mod simulated;
 
 use std::ffi::CStr;
