@@ -5,7 +5,7 @@
 //! buffer until it returns the buffer: the borrow that [`IoBufMut::as_uninit`] and [`IoBuf::bytes`]
 //! return lasts that long.
 //!
-//! An implementation may panic. `space`, `bytes` and `set_filled` are called in the thread that
+//! An implementation may panic. `as_uninit`, `bytes` and `set_filled` are called in the thread that
 //! makes the operation or takes its buffer back, and a panic propagates there. The engine may drop
 //! a buffer together with its operation. A panic of the buffer's destructor then has no further
 //! effect.

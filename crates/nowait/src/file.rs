@@ -186,22 +186,14 @@ impl File {
 
     /// Writes data and metadata to the device: fsync(2).
     pub fn sync_all(&self) -> SyncFile<'_> {
-        SyncFile::new(
-            &self.handle,
-            &self.engine,
-            "sync_all",
-            Fsync::new(&self.handle),
-        )
+        let op = Fsync::new(&self.handle);
+        SyncFile::new(&self.handle, &self.engine, "sync_all", op)
     }
 
     /// Writes data, and the metadata needed to read it back, to the device: fdatasync(2).
     pub fn sync_data(&self) -> SyncFile<'_> {
-        SyncFile::new(
-            &self.handle,
-            &self.engine,
-            "sync_data",
-            Fsync::data(&self.handle),
-        )
+        let op = Fsync::data(&self.handle);
+        SyncFile::new(&self.handle, &self.engine, "sync_data", op)
     }
 
     /// Writes data and metadata to the device. Blocks.
@@ -250,7 +242,11 @@ impl File {
     /// # Ok::<(), nowait::Error>(())
     /// ```
     pub fn residency(&self) -> Probe<'_> {
-        Probe::with_cache(self.handle.as_fd(), self.handle.residency())
+        Probe::with_cache(
+            self.handle.as_fd(),
+            self.handle.residency(),
+            self.handle.shared_path(),
+        )
     }
 
     /// The plan for a read of `len` bytes: the decision that [`read_at`](File::read_at) would take

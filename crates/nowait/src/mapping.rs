@@ -42,7 +42,7 @@
 //!   (`vm.max_map_count`), or if the file cannot be read for them, the lease is kept until the
 //!   borrowed bytes are returned, at most for that time. The library keeps 32 mappings of one page,
 //!   which it gives up for the copies.
-//! - A copy takes the place of a window by one call of mremap(2). The kernel may run out of memory
+//! - A copy replaces a window by one call of mremap(2). The kernel may run out of memory
 //!   for its own structures in the middle of that call. Other threads may also use up all mappings
 //!   of the process at that moment, including those that the library has just given up. The call
 //!   may then leave no bytes at these addresses: an access raises SIGSEGV, or sees memory that

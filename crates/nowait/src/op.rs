@@ -296,8 +296,8 @@ impl Kind {
     pub(crate) fn misaligned(&self) -> Option<ErrorKind> {
         let needed = self.handle()?.alignment()?;
         match self {
-            // A read of any alignment is possible through a window.
-            Kind::Read(op) if op.positional().is_some() && op.goes_through_window() => None,
+            // A read of any alignment is possible through an aligned buffer.
+            Kind::Read(op) if op.positional().is_some() && op.uses_bounce_buffer() => None,
             Kind::Read(op) => needed.refuses(true, op.positional(), op.pieces()),
             Kind::Readv(op) => needed.refuses(true, op.positional(), op.pieces()),
             Kind::Write(op) => needed.refuses(false, op.positional(), op.pieces()),
@@ -337,7 +337,7 @@ impl Kind {
     /// - The ring opens a FIFO without its other end.
     /// - A statx by path occupies one of the few kernel workers, which a hung mount could hold.
     /// - After a short read of a FUSE file with `FOPEN_DIRECT_IO` the ring continues at the wrong
-    ///   place.
+    ///   offset.
     pub(crate) fn fits_ring(&self) -> bool {
         match self {
             Kind::Fadvise(op) => return op.fits_ring(),

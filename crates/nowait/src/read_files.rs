@@ -67,9 +67,8 @@ mod options;
 mod queue;
 mod stats;
 
-use std::future::Future;
+use std::future::poll_fn;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -186,8 +185,8 @@ where
     /// # })?;
     /// # Ok::<(), nowait::Error>(())
     /// ```
-    pub fn next_file(&mut self) -> NextFile<'_, I> {
-        NextFile { files: self }
+    pub async fn next_file(&mut self) -> Option<Result<FileContents>> {
+        poll_fn(|cx| self.poll_next_file(cx)).await
     }
 
     /// Polls for the next file, in the form of a stream's `poll_next`.
@@ -259,24 +258,5 @@ where
         }
         let answer = self.group.next();
         self.returned(answer)
-    }
-}
-
-/// The future of [`ReadFiles::next_file`].
-#[derive(Debug)]
-#[must_use = "a future does nothing until it is polled"]
-pub struct NextFile<'a, I> {
-    files: &'a mut ReadFiles<I>,
-}
-
-impl<I> Future for NextFile<'_, I>
-where
-    I: Iterator,
-    I::Item: AsRef<Path>,
-{
-    type Output = Option<Result<FileContents>>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.files.poll_next_file(cx)
     }
 }

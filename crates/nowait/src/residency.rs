@@ -65,6 +65,8 @@ mod survey;
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::Arc;
 
 pub use answer::{Answer, Reason, Source};
 pub(crate) use ask::{Coverage, SourceCache};
@@ -197,6 +199,8 @@ pub struct Probe<'fd> {
     fd: BorrowedFd<'fd>,
     choice: Choice<'fd>,
     alone: bool,
+    /// The path of the file, for errors.
+    path: Option<&'fd Arc<Path>>,
 }
 
 /// The source of a probe: its own, or that of an open file.
@@ -218,6 +222,7 @@ impl<'fd> Probe<'fd> {
             fd,
             choice: Choice::Own(choice),
             alone: false,
+            path: None,
         })
     }
 
@@ -236,15 +241,21 @@ impl<'fd> Probe<'fd> {
             fd,
             choice: Choice::Own(only(source, fd).map_err(failed)?),
             alone: true,
+            path: None,
         })
     }
 
-    /// A probe with the source that was chosen for an open file before.
-    pub(crate) fn with_cache(fd: BorrowedFd<'fd>, cache: &'fd SourceCache) -> Probe<'fd> {
+    /// A probe of an open file, with the source that was chosen for it before, and its path.
+    pub(crate) fn with_cache(
+        fd: BorrowedFd<'fd>,
+        cache: &'fd SourceCache,
+        path: Option<&'fd Arc<Path>>,
+    ) -> Probe<'fd> {
         Probe {
             fd,
             choice: Choice::Cached(cache.choice(fd)),
             alone: false,
+            path,
         }
     }
 
@@ -289,7 +300,7 @@ impl<'fd> Probe<'fd> {
     /// # Errors
     /// As [`resident_prefix`].
     pub fn is_resident(&self, offset: u64, len: u64) -> Result<Answer<bool>> {
-        end("is_resident", offset, len)?;
+        self.end("is_resident", offset, len)?;
         let source = match self.source() {
             Ok(source) => source,
             Err(reason) => return Ok(Answer::Unknown(reason)),
@@ -300,7 +311,7 @@ impl<'fd> Probe<'fd> {
                 value: coverage == Coverage::Full,
                 source,
             }),
-            Err(errno) => Err(Error::os("is_resident", errno)),
+            Err(errno) => Err(Error::os("is_resident", errno).on(self.path)),
         }
     }
 
@@ -309,7 +320,7 @@ impl<'fd> Probe<'fd> {
     /// # Errors
     /// As [`resident_prefix`].
     pub fn resident_prefix(&self, offset: u64, len: u64) -> Result<Answer<u64>> {
-        let end = end("resident_prefix", offset, len)?;
+        let end = self.end("resident_prefix", offset, len)?;
         self.answer("resident_prefix", offset..end, |survey, range| {
             let range = within(range, survey.shape.size);
             let first = range.start / page_size();
@@ -377,13 +388,13 @@ impl<'fd> Probe<'fd> {
         look: impl FnOnce(Survey<'_>, Range<u64>) -> Result<T, crate::sys::Errno>,
     ) -> Result<Answer<T>> {
         if range.start > range.end {
-            return Err(Error::new(operation, ErrorKind::InvalidInput));
+            return Err(Error::new(operation, ErrorKind::InvalidInput).on(self.path));
         }
         let source = match self.source() {
             Ok(source) => source,
             Err(reason) => return Ok(Answer::Unknown(reason)),
         };
-        let failed = |errno| Error::os(operation, errno);
+        let failed = |errno| Error::os(operation, errno).on(self.path);
         let shape = stat::shape(self.fd).map_err(failed)?;
         let look = |mapping: Option<&MappedRange>| {
             let survey = Survey {
@@ -404,12 +415,12 @@ impl<'fd> Probe<'fd> {
             Err(reason) => Ok(Answer::Unknown(reason)),
         }
     }
-}
 
-/// The end of a range given by the caller.
-fn end(operation: &'static str, offset: u64, len: u64) -> Result<u64> {
-    let end = offset.checked_add(len);
-    end.ok_or(Error::new(operation, ErrorKind::InvalidInput))
+    /// The end of a range given by the caller.
+    fn end(&self, operation: &'static str, offset: u64, len: u64) -> Result<u64> {
+        let invalid = || Error::new(operation, ErrorKind::InvalidInput).on(self.path);
+        offset.checked_add(len).ok_or_else(invalid)
+    }
 }
 
 /// The part of a range that lies within a file of this size. It is empty, and begins where the

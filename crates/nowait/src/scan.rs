@@ -67,7 +67,7 @@ use std::task::{Context, Poll};
 
 pub use cancel::Canceller;
 pub use dir::Dir;
-pub use entries::{Entries, NextBatch, Open};
+pub use entries::{Entries, Open};
 pub use entry::{Batch, DirEntry, Xattrs as EntryXattrs};
 #[cfg(any(fuzzing, nowait_internals))]
 pub use list::{dirents::Dirents, simulated::exactly_once};

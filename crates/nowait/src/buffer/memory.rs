@@ -98,7 +98,7 @@ impl ReadMemory {
         let mut buffer = unsafe { Box::from_raw(memory.buffer.as_ptr()) };
         if let Some(n) = memory.filled {
             // SAFETY: the caller of `fill` guaranteed that these bytes were written, through the
-            // memory that `space` returned at its last call.
+            // memory that `as_uninit` returned at its last call.
             unsafe { buffer.set_filled(n) };
         }
         buffer

@@ -11,6 +11,12 @@ use crate::handle::registered::{Notified, Table};
 /// [`Engine::file_set`](super::Engine::file_set) or
 /// [`LocalEngine::file_set`](super::LocalEngine::file_set). Clones refer to the same set.
 ///
+/// Files and memory ([`Options::buffers`](super::Options::buffers)) are registered to save
+/// processor time if many reads are in flight. Random reads of 512 bytes with O_DIRECT from loop
+/// devices, by one thread, took 0.73 (0.65–0.82) of the processor time with 64 reads in flight, and
+/// 0.83 (0.67–0.92) with 16. With 4 or fewer in flight, no difference was measured
+/// (`nowait-bench iops`).
+///
 /// If the kernel has no sparse file table (before 5.19) or the engine has no ring, handles of the
 /// set work like all others, and [`support`](super::Engine::support) gives the reason. Follows
 /// io_uring_register(2), `IORING_REGISTER_FILES2` and `IORING_REGISTER_FILES_UPDATE`.

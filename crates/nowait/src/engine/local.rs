@@ -366,8 +366,8 @@ impl LocalEngine {
         self.reap_at_most(usize::MAX, out, wait)
     }
 
-    /// Like [`reap`](LocalEngine::reap), for at most `most` completions. Each of the others keeps
-    /// its permit. The wait is over once there are `most`.
+    /// Like [`reap`](LocalEngine::reap), for at most `most` completions. The others still count
+    /// as in flight. The wait is over once there are `most`.
     ///
     /// # Errors
     /// [`ErrorKind::Forked`] in a forked child.

@@ -36,7 +36,7 @@ enum Destination {
 #[must_use]
 pub(crate) struct Unwanted {
     completion: Completion,
-    /// The permit that it occupies until it is dropped.
+    /// The class of the permit that is given back when it is dropped.
     permit: Option<Class>,
 }
 

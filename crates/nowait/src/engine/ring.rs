@@ -541,7 +541,7 @@ impl Ring {
         descriptor(&self.ring)
     }
 
-    /// Makes the descriptor readable, by an operation that completes at once and means nothing.
+    /// Makes the descriptor readable: submits a nop, whose completion is ignored.
     #[cfg(feature = "tokio")]
     pub(crate) fn complete_nop(&mut self) {
         if self.enqueue_own(&opcode::Nop::new().build().user_data(CANCEL)) {

@@ -426,8 +426,8 @@ impl Inner {
 
     /// Ends one operation of these shares, and releases work that was parked for them.
     fn give_back(&self, state: &mut State, shares: Shares) {
-        // The device's share comes first. Otherwise a busy file's next operation would always take
-        // the place that other files of the device wait for.
+        // The device's share comes first. Otherwise the next operation of a busy file would always
+        // take the share that other files of the device wait for.
         for share in shares.into_iter().rev().flatten() {
             state.end(share);
             state.unpark(share);

@@ -61,13 +61,13 @@ impl Default for OpenOptions {
 }
 
 macro_rules! set {
-    ($(#[$doc:meta])* $name:ident: $to:ty) => {
+    ($($(#[$doc:meta])* $name:ident: $to:ty,)*) => {$(
         $(#[$doc])*
         pub fn $name(&mut self, to: $to) -> &mut OpenOptions {
             self.$name = to;
             self
         }
-    };
+    )*};
 }
 
 impl OpenOptions {
@@ -90,48 +90,30 @@ impl OpenOptions {
         }
     }
 
-    set!(
+    set! {
         /// Opens the file for reading.
-        read: bool
-    );
-    set!(
+        read: bool,
         /// Opens the file for writing.
-        write: bool
-    );
-    set!(
+        write: bool,
         /// Opens the file for appending: writes go to the end of the file, whatever their offset
         /// (O_APPEND).
-        append: bool
-    );
-    set!(
+        append: bool,
         /// Truncates the file to length 0; needs `write`.
-        truncate: bool
-    );
-    set!(
+        truncate: bool,
         /// Creates the file if it does not exist; needs `write` or `append`.
-        create: bool
-    );
-    set!(
+        create: bool,
         /// Creates the file, and fails if it exists; needs `write` or `append`. `create` and
         /// `truncate` then have no effect.
-        create_new: bool
-    );
-    set!(
+        create_new: bool,
         /// Sets further flags of open(2). Access modes in them are ignored.
-        custom_flags: i32
-    );
-    set!(
+        custom_flags: i32,
         /// Sets the permission bits of a created file, before the umask is applied. 0o666 if not
         /// set.
-        mode: u32
-    );
-    set!(
+        mode: u32,
         /// Bypasses the page cache (O_DIRECT). Offsets, lengths and memory must be aligned as
         /// returned by [`Handle::alignment`]; otherwise the operation fails with
         /// [`Misaligned`](crate::ErrorKind::Misaligned). The page cache is never tried.
-        direct: bool
-    );
-    set!(
+        direct: bool,
         /// With [`direct`](OpenOptions::direct): permits positional reads that are not aligned.
         /// Such a read goes through an aligned buffer of the operation: whole blocks are read into
         /// it, and the requested bytes are copied from it. Reads into several buffers by one
@@ -149,9 +131,7 @@ impl OpenOptions {
         /// }
         /// # Ok::<(), nowait::Error>(())
         /// ```
-        unaligned: bool
-    );
-    set!(
+        unaligned: bool,
         /// Opens a regular file only. Without this option, opening a FIFO wakes the program at its
         /// other end or waits for one, and opening a device may have an effect. With it, a file of
         /// another type is not opened: the error is [`NotRegular`](crate::ErrorKind::NotRegular),
@@ -162,8 +142,8 @@ impl OpenOptions {
         /// let refused = nowait::OpenOptions::new().read(true).regular(true).blocking_open("/dev/null");
         /// assert_eq!(refused.unwrap_err().kind(), nowait::ErrorKind::NotRegular);
         /// ```
-        regular: bool
-    );
+        regular: bool,
+    }
 
     /// Sets how this file's reads treat the page cache, instead of the engine's mode.
     pub fn cache_mode(&mut self, mode: Mode) -> &mut OpenOptions {

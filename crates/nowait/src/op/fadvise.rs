@@ -17,7 +17,7 @@ pub enum Advice {
     Normal,
     /// The file is read from start to end: twice the readahead.
     Sequential,
-    /// The file is read at random places: no readahead.
+    /// The file is read at random offsets: no readahead.
     Random,
     /// The data is read once.
     NoReuse,

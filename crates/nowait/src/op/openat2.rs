@@ -77,11 +77,11 @@ impl Openat2 {
     /// waiting.
     pub(crate) fn opens(&self) -> Opens {
         // The index of the variant plus 1, because the cell holds no enum.
-        let place = self
+        let index = self
             .0
             .opens
             .get_or_init(|| NonZero::<usize>::MIN.saturating_add(self.look() as usize));
-        Opens::ALL[place.get() - 1]
+        Opens::ALL[index.get() - 1]
     }
 
     fn look(&self) -> Opens {

@@ -120,7 +120,7 @@ impl Read {
     }
 
     /// Returns true if misaligned reads of its file use a bounce buffer.
-    pub(crate) fn goes_through_window(&self) -> bool {
+    pub(crate) fn uses_bounce_buffer(&self) -> bool {
         self.handle.bounce_alignment().is_some()
     }
 

@@ -7,8 +7,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// With this number of operations in flight, a queue may be full. Device queues usually have at
-/// least 32 places.
+/// With this number of operations in flight, a queue may be full. Device queues usually
+/// have at least 32 entries.
 const MANY: usize = 32;
 
 /// A try that takes this long counts as one that waited for a device. Usually it takes some

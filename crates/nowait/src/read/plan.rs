@@ -106,8 +106,8 @@ pub(crate) fn plan(
     match decision {
         CacheDecision::Try => plan,
         // The failed try starts the read immediately, and no other operation waits meanwhile. An
-        // engine that sleeps would start the read later. If the try may wait, a question takes its
-        // place.
+        // engine that sleeps would start the read later. If the try may wait, residency is
+        // queried instead.
         CacheDecision::Skip if request.alone && tries => plan,
         CacheDecision::Skip | CacheDecision::Never => Plan::Queue(Reason::LowHitRate),
     }

@@ -144,8 +144,8 @@ impl Mapped {
             kept.mapping.check()?;
         }
         let looked = look(&kept.mapping);
-        if let Ok(mut place) = self.kept.try_write() {
-            *place = kept;
+        if let Ok(mut old) = self.kept.try_write() {
+            *old = kept;
         }
         Ok(looked)
     }

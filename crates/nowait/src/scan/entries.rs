@@ -2,8 +2,7 @@
 //! futures.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -88,8 +87,8 @@ impl<S> Entries<S> {
     /// # })?;
     /// # Ok::<(), nowait::Error>(())
     /// ```
-    pub fn batch(&mut self) -> NextBatch<'_, S> {
-        NextBatch { entries: self }
+    pub async fn batch(&mut self) -> Option<Result<Batch>> {
+        poll_fn(|cx| self.poll_batch(cx)).await
     }
 
     /// Polls for the next entries, in the form of a stream's `poll_next`.
@@ -152,21 +151,6 @@ impl<S> Iterator for Entries<S> {
                 Err(error) => return Some(Err(error)),
             }
         }
-    }
-}
-
-/// The future of [`Entries::batch`].
-#[must_use = "a future does nothing until it is polled"]
-#[derive(Debug)]
-pub struct NextBatch<'a, S> {
-    entries: &'a mut Entries<S>,
-}
-
-impl<S> Future for NextBatch<'_, S> {
-    type Output = Option<Result<Batch>>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.entries.poll_batch(cx)
     }
 }
 

@@ -66,6 +66,19 @@ pub struct File {
     most: usize,
 }
 
+/// Calls at an offset, which are those of [`crate::File`].
+macro_rules! positional {
+    ($($(#[$doc:meta])* $name:ident<$trait:ident>($buffer:ident: $type:ty);)*) => {$(
+        $(#[$doc])*
+        pub async fn $name<B: $trait>(&self, $buffer: $type, offset: u64) -> BufResult<$type> {
+            match self.file() {
+                Ok(file) => in_turn(file.$name($buffer, offset)).await,
+                Err(error) => BufResult::failed(error, $buffer),
+            }
+        }
+    )*};
+}
+
 impl File {
     /// Converts an open file. The stream continues at the file's position, on the process's engine.
     pub fn from_std(std: StdFile) -> File {
@@ -279,63 +292,22 @@ impl File {
         self.most
     }
 
-    /// Reads into `buffer` from `offset` on: [`File::read_at`](crate::File::read_at). Any number of
-    /// these reads may run concurrently on one file, beside its stream.
-    pub async fn read_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> BufResult<B> {
-        match self.file() {
-            Ok(file) => in_turn(file.read_at(buffer, offset)).await,
-            Err(error) => BufResult::failed(error, buffer),
-        }
-    }
-
-    /// Fills `buffer` from `offset` on: [`File::read_exact_at`](crate::File::read_exact_at).
-    pub async fn read_exact_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> BufResult<B> {
-        match self.file() {
-            Ok(file) => in_turn(file.read_exact_at(buffer, offset)).await,
-            Err(error) => BufResult::failed(error, buffer),
-        }
-    }
-
-    /// Fills the buffers in order, from `offset` on:
-    /// [`File::read_vectored_at`](crate::File::read_vectored_at).
-    pub async fn read_vectored_at<B: IoBufMut>(
-        &self,
-        buffers: Vec<B>,
-        offset: u64,
-    ) -> BufResult<Vec<B>> {
-        match self.file() {
-            Ok(file) => in_turn(file.read_vectored_at(buffers, offset)).await,
-            Err(error) => BufResult::failed(error, buffers),
-        }
-    }
-
-    /// Writes `buffer` at `offset`: [`File::write_at`](crate::File::write_at).
-    pub async fn write_at<B: IoBuf>(&self, buffer: B, offset: u64) -> BufResult<B> {
-        match self.file() {
-            Ok(file) => in_turn(file.write_at(buffer, offset)).await,
-            Err(error) => BufResult::failed(error, buffer),
-        }
-    }
-
-    /// Writes all of `buffer` at `offset`: [`File::write_all_at`](crate::File::write_all_at).
-    pub async fn write_all_at<B: IoBuf>(&self, buffer: B, offset: u64) -> BufResult<B> {
-        match self.file() {
-            Ok(file) => in_turn(file.write_all_at(buffer, offset)).await,
-            Err(error) => BufResult::failed(error, buffer),
-        }
-    }
-
-    /// Writes the buffers in order, at `offset`:
-    /// [`File::write_vectored_at`](crate::File::write_vectored_at).
-    pub async fn write_vectored_at<B: IoBuf>(
-        &self,
-        buffers: Vec<B>,
-        offset: u64,
-    ) -> BufResult<Vec<B>> {
-        match self.file() {
-            Ok(file) => in_turn(file.write_vectored_at(buffers, offset)).await,
-            Err(error) => BufResult::failed(error, buffers),
-        }
+    positional! {
+        /// Reads into `buffer` from `offset` on: [`File::read_at`](crate::File::read_at). Any
+        /// number of these reads may run concurrently on one file, beside its stream.
+        read_at<IoBufMut>(buffer: B);
+        /// Fills `buffer` from `offset` on: [`File::read_exact_at`](crate::File::read_exact_at).
+        read_exact_at<IoBufMut>(buffer: B);
+        /// Fills the buffers in order, from `offset` on:
+        /// [`File::read_vectored_at`](crate::File::read_vectored_at).
+        read_vectored_at<IoBufMut>(buffers: Vec<B>);
+        /// Writes `buffer` at `offset`: [`File::write_at`](crate::File::write_at).
+        write_at<IoBuf>(buffer: B);
+        /// Writes all of `buffer` at `offset`: [`File::write_all_at`](crate::File::write_all_at).
+        write_all_at<IoBuf>(buffer: B);
+        /// Writes the buffers in order, at `offset`:
+        /// [`File::write_vectored_at`](crate::File::write_vectored_at).
+        write_vectored_at<IoBuf>(buffers: Vec<B>);
     }
 
     /// The hit history of this file's reads.

@@ -56,14 +56,14 @@ impl From<std::fs::OpenOptions> for OpenOptions {
 }
 
 macro_rules! set {
-    ($(#[$doc:meta])* $name:ident: $to:ty) => {
+    ($($(#[$doc:meta])* $name:ident: $to:ty,)*) => {$(
         $(#[$doc])*
         pub fn $name(&mut self, to: $to) -> &mut OpenOptions {
             self.std.$name(to);
             self.more = true;
             self
         }
-    };
+    )*};
 }
 
 impl OpenOptions {
@@ -82,34 +82,22 @@ impl OpenOptions {
         self
     }
 
-    set!(
+    set! {
         /// Opens the file for writing.
-        write: bool
-    );
-    set!(
+        write: bool,
         /// Opens the file for appending: writes go to the end of the file.
-        append: bool
-    );
-    set!(
+        append: bool,
         /// Truncates the file to length 0.
-        truncate: bool
-    );
-    set!(
+        truncate: bool,
         /// Creates the file if it does not exist.
-        create: bool
-    );
-    set!(
+        create: bool,
         /// Creates the file, and fails if it exists.
-        create_new: bool
-    );
-    set!(
+        create_new: bool,
         /// Sets the permission bits of a created file, before the umask is applied.
-        mode: u32
-    );
-    set!(
+        mode: u32,
         /// Sets further flags of open(2).
-        custom_flags: i32
-    );
+        custom_flags: i32,
+    }
 
     /// Uses this engine, with its mode and its limits, instead of the process's. (tokio has no such
     /// method.)

@@ -256,7 +256,7 @@ fn futures_on_their_way_are_refused_in_the_child_and_land_in_the_parent() {
             for open in &mut opens {
                 assert!(poll_once(open).is_pending());
             }
-            // Until they are reaped these two keep the places that files have.
+            // Until they are reaped these two keep the permits that files have.
             for _ in 0..2 {
                 queued(&mut engine.clone(), Nop);
             }
