@@ -90,7 +90,7 @@ use std::sync::Arc;
 
 pub use budget::{Budget, BudgetOptions};
 pub use load::Load;
-pub use mapped::MappingStats;
+pub use mapped::Stats;
 pub use protection::Unavailable;
 pub use read_at::ReadAt;
 pub use resident::{Resident, SendResident};
@@ -297,10 +297,10 @@ impl Mapping {
     }
 
     /// The numbers of this mapping. All are 0 in a forked child.
-    pub fn stats(&self) -> MappingStats {
+    pub fn stats(&self) -> Stats {
         match &self.mapped {
             Ok(mapped) if self.process.is_here() => mapped.stats(),
-            _ => MappingStats::default(),
+            _ => Stats::default(),
         }
     }
 

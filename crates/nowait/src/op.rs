@@ -309,10 +309,10 @@ impl Kind {
     /// Returns true if the ring would only pass it on to a kernel worker: a buffered write to a
     /// file that does not support NOWAIT writes, or one that syncs. A worker of the engine needs
     /// one wake-up less.
-    pub(crate) fn is_put_off_by_ring(&self) -> bool {
-        let put_off = |handle: &Handle| !handle.is_direct() && handle.nowait_write().is_refused();
+    pub(crate) fn needs_kernel_worker(&self) -> bool {
+        let waits = |handle: &Handle| !handle.is_direct() && handle.nowait_write().is_refused();
         let writes = matches!(self, Kind::Write(_) | Kind::Writev(_));
-        writes && (self.handle().is_some_and(put_off) || self.syncs_in_submission())
+        writes && (self.handle().is_some_and(waits) || self.syncs_in_submission())
     }
 
     /// Returns true if it is a buffered write that syncs. If the write itself need not wait, the

@@ -286,17 +286,13 @@ fn try_cache(
         Attempt::All(n) => {
             handle.nowait_read_worked();
             handle.history().hit();
-            policy
-                .counters
-                .add2(Count::Hits, 1, Count::HitBytes, n as u64);
+            policy.counters.hit(n);
             Start::Done(n, Provenance::of(n, Origin::Cache))
         }
         Attempt::Part(n) => {
             // The next read finds out why this one was short.
             handle.nowait_read_worked();
-            policy
-                .counters
-                .add2(Count::Hits, 1, Count::HitBytes, n as u64);
+            policy.counters.hit(n);
             Start::Done(n, Provenance::of(n, Origin::Cache))
         }
         Attempt::Prefix(n) => {
@@ -369,9 +365,7 @@ fn plain(policy: &Policy, handle: &Handle, space: &mut UninitSlice<'_>, offset: 
     let started = in_caller(handle, space, offset, Origin::Cache);
     if let Start::Done(n, _) = started {
         handle.history().hit();
-        policy
-            .counters
-            .add2(Count::Hits, 1, Count::HitBytes, n as u64);
+        policy.counters.hit(n);
     }
     started
 }

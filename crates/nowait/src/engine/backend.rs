@@ -42,8 +42,8 @@ pub(super) fn choose<R>(
     kind_of_ring: Option<&'static str>,
     try_ring: impl FnOnce() -> std::io::Result<R>,
 ) -> Result<(Option<R>, Choice)> {
-    let insisted = insisted(backend)?;
-    if let Some((Backend::Threads, by)) = insisted {
+    let required = required(backend)?;
+    if let Some((Backend::Threads, by)) = required {
         if let Some(what) = kind_of_ring {
             return Err(Error::new(what, ErrorKind::NeedsRing));
         }
@@ -59,7 +59,7 @@ pub(super) fn choose<R>(
     if let (Err(e), Some(what)) = (&ring, kind_of_ring) {
         return Err(Error::io(what, e).because(ErrorKind::NeedsRing));
     }
-    match (ring, insisted) {
+    match (ring, required) {
         (Ok(ring), by) => {
             let why = by
                 .map_or("kernel and sandbox allow io_uring", |(_, by)| by)
@@ -87,7 +87,7 @@ pub(super) fn choose<R>(
 }
 
 /// The backend that is required by the environment or the program, with the reason.
-fn insisted(backend: Option<Backend>) -> Result<Option<(Backend, &'static str)>> {
+fn required(backend: Option<Backend>) -> Result<Option<(Backend, &'static str)>> {
     match std::env::var_os("NOWAIT_BACKEND") {
         Some(name) if name == "uring" => Ok(Some((Backend::Uring, "NOWAIT_BACKEND=uring"))),
         Some(name) if name == "threads" => Ok(Some((Backend::Threads, "NOWAIT_BACKEND=threads"))),

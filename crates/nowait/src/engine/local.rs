@@ -102,7 +102,7 @@ impl LocalEngine {
         options.check()?;
         let core = Arc::new(Core::new(options));
         let pools = Pools::new(&core, options);
-        let (made, choice) = choose(options.backend, options.ring.insisted(), || {
+        let (made, choice) = choose(options.backend, options.ring.required(), || {
             Ring::new(&core, options.depth, &options.ring)
         })?;
         let (mut ring, features) = made.unzip();
@@ -246,9 +246,10 @@ impl LocalEngine {
     ) -> Result<usize> {
         self.core.check_process("submit")?;
         self.take(ops);
-        let lone = self.away == 0 && self.ready.is_empty() && self.core.deadlines.next().is_none();
+        let by_ring_alone =
+            self.away == 0 && self.ready.is_empty() && self.core.deadlines.next().is_none();
         match wait {
-            Wait::For(want) if lone && want > 0 => {
+            Wait::For(want) if by_ring_alone && want > 0 => {
                 self.with_ring(|ring, mut out| ring.flush_and_wait(want, &mut out));
             }
             _ => self.flush(),

@@ -150,13 +150,10 @@ impl Request {
         });
         // The program may submit the operation again.
         let progress = std::mem::take(&mut self.op.body.progress);
-        if let Some(queued) = progress.queued {
-            if !self.reply.is_future() {
-                // For a future the wake-up is still to come, so the future measures the handoff
-                // itself.
-                core.policy
-                    .handed_off(progress.provenance, ns_since(queued));
-            }
+        // For a future the wake-up is still to come, so the future measures the handoff itself.
+        if let Some(queued) = progress.queued.filter(|_| !self.reply.is_future()) {
+            core.policy
+                .handed_off(progress.provenance, ns_since(queued));
         }
         let (result, provenance) = match result {
             Ok(n) => {

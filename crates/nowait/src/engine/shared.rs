@@ -163,7 +163,7 @@ impl Engine {
         options.check()?;
         let core = Arc::new(Core::new(options));
         let pools = Arc::new(Pools::new(&core, options));
-        let (made, choice) = choose(options.backend, options.ring.insisted(), || {
+        let (made, choice) = choose(options.backend, options.ring.required(), || {
             start_owner(&core, options, &pools)
         })?;
         let (inbox, features) = made.unzip();
@@ -378,7 +378,7 @@ impl Engine {
         // them: one kernel worker does all writes of a file, while several workers of the pool
         // would wait for each other.
         let alone = || shared.core.permits(class).in_use() == 1;
-        let sooner_here = request.op.body.kind.is_put_off_by_ring() && alone();
+        let by_worker = request.op.body.kind.needs_kernel_worker() && alone();
         #[cfg(feature = "tokio")]
         let request = match &shared.thread_rings {
             Some(rings) if route == Route::Ring && request.reply.is_future() => {
@@ -394,7 +394,7 @@ impl Engine {
             // An operation that the ring does not support goes to a worker directly, which saves
             // waking the owner.
             (Some(inbox), Route::Ring)
-                if inbox.operations.contains(&request.op.body.kind) && !sooner_here =>
+                if inbox.operations.contains(&request.op.body.kind) && !by_worker =>
             {
                 inbox.send(Message::Submit(request));
             }

@@ -35,7 +35,7 @@ pub(super) struct Mapped {
 /// The numbers of a mapping, from [`Mapping::stats`](crate::Mapping::stats).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct MappingStats {
+pub struct Stats {
     /// The bytes of resident windows now, and of private copies of windows that are still borrowed
     /// after the lease was broken.
     pub locked: u64,
@@ -162,9 +162,9 @@ impl Mapped {
         SendResident::new(self.windows.bytes_at(start, end), held)
     }
 
-    pub(super) fn stats(&self) -> MappingStats {
+    pub(super) fn stats(&self) -> Stats {
         let windows = &self.windows;
-        MappingStats {
+        Stats {
             locked: self.frames.locked_of(windows),
             loaded: windows.loaded.load(Ordering::Relaxed),
             evicted: windows.evicted.load(Ordering::Relaxed),

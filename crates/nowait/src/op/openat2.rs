@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use io_uring::{opcode, squeue, types};
 use once_cell::race::OnceNonZeroUsize;
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
-use super::operation::{Operation, Registered, Step};
+use super::operation::{Operation, Registered, Step, directory};
 use crate::handle::Handle;
 use crate::sys::{self, Errno};
 
@@ -93,10 +93,8 @@ impl Openat2 {
         }
         let follow = *flags & OFlags::NOFOLLOW;
         let flags = OFlags::PATH | OFlags::CLOEXEC | follow;
-        let look = match at {
-            Some(at) => rustix::fs::openat2(at, path, flags, Mode::empty(), ResolveFlags::CACHED),
-            None => rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED),
-        };
+        let at = directory(at.as_ref());
+        let look = rustix::fs::openat2(at, path, flags, Mode::empty(), ResolveFlags::CACHED);
         match look.and_then(|file| sys::stat::kind_and_device(file.as_fd())) {
             Ok((FileType::RegularFile | FileType::Directory | FileType::Symlink, _)) => {
                 Opens::AtOnce
@@ -104,13 +102,6 @@ impl Openat2 {
             Ok(_) => Opens::MayWait,
             Err(_) => Opens::Unknown,
         }
-    }
-
-    fn directory(&self) -> i32 {
-        self.0
-            .at
-            .as_ref()
-            .map_or(libc::AT_FDCWD, |at| at.as_fd().as_raw_fd())
     }
 }
 
@@ -167,35 +158,23 @@ impl Operation for Openat2 {
     }
 
     fn sqe(&mut self, _: &Registered<'_>) -> squeue::Entry {
-        let directory = types::Fd(self.directory());
+        let directory = types::Fd(directory(self.0.at.as_ref()).as_raw_fd());
         opcode::OpenAt2::new(directory, self.0.path.as_ptr(), &raw const self.0.how).build()
     }
 
     fn run(&mut self) -> Result<usize, Errno> {
-        let inner = &*self.0;
-        let opened = match &inner.at {
-            Some(at) => rustix::fs::openat2(
-                at,
-                &inner.path,
-                inner.flags,
-                inner.mode,
-                ResolveFlags::empty(),
-            ),
-            None => rustix::fs::openat2(
-                CWD,
-                &inner.path,
-                inner.flags,
-                inner.mode,
-                ResolveFlags::empty(),
-            ),
-        };
-        match opened {
+        let Inner {
+            at,
+            path,
+            flags,
+            mode,
+            ..
+        } = &*self.0;
+        let at = directory(at.as_ref());
+        match rustix::fs::openat2(at, path, *flags, *mode, ResolveFlags::empty()) {
             // Sandboxes made before Linux 5.6 deny openat2. This call needs nothing that openat
             // cannot do.
-            Err(Errno::NOSYS | Errno::PERM) => match &inner.at {
-                Some(at) => rustix::fs::openat(at, &inner.path, inner.flags, inner.mode),
-                None => rustix::fs::open(&inner.path, inner.flags, inner.mode),
-            },
+            Err(Errno::NOSYS | Errno::PERM) => rustix::fs::openat(at, path, *flags, *mode),
             other => other,
         }
         .map(|fd| fd.into_raw_fd().cast_unsigned() as usize)

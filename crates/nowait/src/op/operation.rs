@@ -1,6 +1,6 @@
 //! The common interface of all operations.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use io_uring::squeue;
 
@@ -99,6 +99,11 @@ impl Registered<'_> {
             .find(|(piece, _)| piece.start <= from && from.saturating_add(len) <= piece.end)?;
         (len > 0 && seekable).then_some(*number)
     }
+}
+
+/// The directory that a path is relative to: an open one, or the current directory.
+pub(super) fn directory(at: Option<&Handle>) -> BorrowedFd<'_> {
+    at.map_or(rustix::fs::CWD, Handle::as_fd)
 }
 
 /// The offset for the ring's entry. −1 means the file's own position.

@@ -3,11 +3,12 @@
 
 use std::ffi::CString;
 use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
 
 use io_uring::{opcode, squeue, types};
 use rustix::fs::{AtFlags, StatxFlags};
 
-use super::operation::{Operation, Registered, Step};
+use super::operation::{Operation, Registered, Step, directory};
 use crate::handle::Handle;
 use crate::metadata::{Metadata, StatxMask};
 use crate::sys::Errno;
@@ -72,14 +73,6 @@ impl Statx {
     pub(crate) fn is_by_path(&self) -> bool {
         !self.0.path.is_empty()
     }
-
-    fn directory(&self) -> i32 {
-        use std::os::fd::{AsFd, AsRawFd};
-        self.0
-            .at
-            .as_ref()
-            .map_or(libc::AT_FDCWD, |at| at.as_fd().as_raw_fd())
-    }
 }
 
 impl Operation for Statx {
@@ -91,8 +84,8 @@ impl Operation for Statx {
     }
 
     fn sqe(&mut self, _: &Registered<'_>) -> squeue::Entry {
-        let directory = types::Fd(self.directory());
         let inner = &mut *self.0;
+        let directory = types::Fd(directory(inner.at.as_ref()).as_raw_fd());
         let out: *mut types::statx = inner.out.as_mut_ptr().cast();
         opcode::Statx::new(directory, inner.path.as_ptr(), out)
             .flags(inner.flags.bits().cast_signed())
@@ -102,10 +95,8 @@ impl Operation for Statx {
 
     fn run(&mut self) -> Result<usize, Errno> {
         let inner = &mut *self.0;
-        let stat = match &inner.at {
-            Some(at) => rustix::fs::statx(at, &inner.path, inner.flags, inner.mask),
-            None => rustix::fs::statx(rustix::fs::CWD, &inner.path, inner.flags, inner.mask),
-        }?;
+        let at = directory(inner.at.as_ref());
+        let stat = rustix::fs::statx(at, &inner.path, inner.flags, inner.mask)?;
         inner.out.write(stat);
         Ok(0)
     }

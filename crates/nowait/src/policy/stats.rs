@@ -175,6 +175,12 @@ impl Counters {
         add(&line[other as usize], n, alone);
     }
 
+    /// Counts a read that the page cache served.
+    #[inline]
+    pub(crate) fn hit(&self, bytes: usize) {
+        self.add2(Count::Hits, 1, Count::HitBytes, bytes as u64);
+    }
+
     /// The calling thread's line. True if no other thread writes to it.
     #[inline]
     fn line(&self) -> (&[AtomicU64; COUNTS], bool) {

@@ -171,8 +171,8 @@ impl Queue {
         !self.untried.is_empty() && room
     }
 
-    /// If the first deferred file waits for memory, no other file is read until it has begun. It
-    /// would wait without end.
+    /// If the first deferred file waits for memory, no other file is read until it has begun.
+    /// Otherwise it might wait without end.
     fn may_read(&self) -> bool {
         let workers = self.config.workers.saturating_sub(1).max(1);
         let first = self.deferred.first_key_value();

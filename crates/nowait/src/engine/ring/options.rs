@@ -30,7 +30,7 @@ pub(crate) struct RingOptions {
 impl RingOptions {
     /// The name of an option that the engine cannot do without. Making the engine fails if it is
     /// not available, because a program that sets the option is written for it.
-    pub(crate) fn insisted(&self) -> Option<&'static str> {
+    pub(crate) fn required(&self) -> Option<&'static str> {
         match (self.polled, self.sqpoll) {
             (Some(_), _) => Some("polled"),
             (None, Some(_)) => Some("sqpoll"),
