@@ -846,7 +846,7 @@ fn at_once(file: &File, face: &Face, len: usize, offset: u64, sample: &Sample) -
         }
         Face::Cached => {
             let expected = sample.expected(offset, len);
-            let said = nowait::read::cached(&file, &mut buffer, offset).expect("cached");
+            let said = nowait::read::cached(file, &mut buffer, offset).expect("cached");
             let n = match said {
                 Cached::All(n) => {
                     assert_eq!(n, expected.len(), "all of {len} from {offset}");
