@@ -156,7 +156,8 @@ impl Future for Reading<'_> {
                 continue;
             };
             let len = buffer.len() as u64;
-            if matches!(file.residency().is_resident(offset, len), Ok(answer) if answer.known() == Some(true)) {
+            if matches!(file.residency().is_resident(offset, len), Ok(answer) if answer.known() == Some(true))
+            {
                 let result = file.blocking_read_at(&mut buffer[..], offset);
                 let mut provenance = Provenance::default();
                 provenance.cached = buffer.len();

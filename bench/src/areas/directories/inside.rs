@@ -49,7 +49,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
         Way::Xgetdents => scan(args)?,
         Way::NwXgetdents => c_scan::scan(&args.directory, args.xattr)?,
         Way::Dirreadahead => {
-            let which = if args.xattr { Xattrs::Names } else { Xattrs::None };
+            let which = if args.xattr {
+                Xattrs::Names
+            } else {
+                Xattrs::None
+            };
             let ahead = scan::readahead(&args.directory, &scan::Options::new().xattrs(which))?;
             let said = one_by_one(args)?;
             Said {
