@@ -1,4 +1,4 @@
-//! What the kernel, a filesystem and a file support.
+//! The features that the kernel, a filesystem and a file support.
 
 pub(crate) mod alignment;
 pub mod filesystem;
