@@ -3,7 +3,7 @@
 mod ahead;
 mod aio;
 mod directories;
-mod iops;
+pub mod iops;
 mod mix;
 mod object_store;
 mod page_cache;
@@ -63,7 +63,7 @@ pub enum Area {
     /// nowait for tokio beside tokio::fs, tokio-uring, compio and spawn_blocking
     #[command(after_help = runtimes::AFTER)]
     Runtimes(Deferred<runtimes::Args>),
-    /// nowait's LocalEngine beside the bare ring: the crate io-uring, and liburing
+    /// nowait's LocalEngine beside the bare ring: the crate io-uring
     #[command(after_help = ring::AFTER)]
     Ring(Deferred<ring::Args>),
     /// HTTP file servers: cached files beside files that come from the disk, over loopback TCP
@@ -80,7 +80,7 @@ pub enum Area {
     DirInside(Deferred<directories::inside::Args>),
     /// The process under pressure of `race`
     #[command(hide = true)]
-    RaceInside(Deferred<residency::inside::Args>),
+    RaceInside,
     /// One turn of `runtimes`: reads its description on standard input, prints its round
     #[command(hide = true)]
     RuntimesInside,
@@ -123,7 +123,7 @@ impl Area {
             Area::ObjectStore(args) => &|stop| object_store::run(args, stop),
             Area::Tools(args) => &|stop| tools::run(args, stop),
             Area::DirInside(args) => return directories::inside::run(args),
-            Area::RaceInside(args) => return residency::inside::run(args),
+            Area::RaceInside => return residency::inside::run(),
             Area::RuntimesInside => return runtimes::run_turn(),
         };
         let stop = Stop::by_handlers()?;

@@ -33,7 +33,6 @@ pub struct Args {
     lines: Vec<(String, String)>,
 }
 
-/// The text after the help.
 pub const AFTER: &str = "\
 The file is written to standard output.
 

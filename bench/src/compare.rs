@@ -40,7 +40,6 @@ pub struct Args {
     json: bool,
 }
 
-/// The text after the help.
 pub const AFTER: &str = "\
 JSON (--json): {\"area\", \"bound\" (a fraction), \"regressions\": number, \"ratios\": [{\"cell\", \"contender\",
 \"figure\", \"median\", \"low95\", \"high95\", \"regressed\": bool}]}.

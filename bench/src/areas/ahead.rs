@@ -1,13 +1,7 @@
 //! `nowait-bench ahead`: programs that read trees, with and without `nowait run`, and beside
 //! `nowait warm --metadata`.
-//!
-//! ```text
-//!  Args ─► ground: trees of files, perhaps on a slow disk
-//!       ─► for each round, program, tree and contender:
-//!            make the trees cold ─► run the program on an empty tree ─► run it on the tree
-//!       ─► report ─► remove the ground
-//! ```
-//! Each turn is a separate process (`harness/child.rs`).
+//! A turn is a separate process (`harness/child.rs`). Before it the trees are made cold, and the
+//! program runs on an empty tree.
 
 mod contender;
 mod ground;
@@ -16,21 +10,19 @@ mod workload;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use clap::ValueEnum;
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::directories::count::Count;
 use crate::harness::bench::{Bench, Group};
 use crate::harness::child::{self, Ended};
 use crate::harness::column::Column;
-use crate::harness::contender::{Word, once_each, words};
+use crate::harness::contender::{Contenders, Word, once_each};
 use crate::harness::machine::Machine;
 use crate::harness::output::Output;
-use crate::harness::processes::{COMPARED, Turn, check_root};
+use crate::harness::processes::{COMPARED, Turn, check_root, reads};
 use crate::harness::settings::RoundCount;
 use crate::harness::slow::Slow;
 use contender::{Name, Tools};
@@ -80,13 +72,8 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     libraries: Option<PathBuf>,
 
-    /// The library of the contender `preload`, for example spd_readdir.so of e2fsprogs
-    #[arg(long, value_name = "LIBRARY")]
-    preload: Option<PathBuf>,
-
-    /// The contenders [default: all that are available]
-    #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',')]
-    contenders: Vec<Name>,
+    #[command(flatten)]
+    contenders: Contenders<Name>,
 
     #[command(flatten)]
     rounds: RoundCount,
@@ -95,36 +82,24 @@ pub struct Args {
     output: Output,
 }
 
-/// The text after the help.
 pub const AFTER: &str = "\
 Contenders take turns within each round. A turn is a process from its start to its end, with those that it
 starts. Its output goes to /dev/null. Ratios say how many times as fast a contender is as the program
 alone. CPU is processor time of the processes, without kernel threads.
-A disk that rotates: --slow-disk 200us --queue 1 --seek 5ms. The tree `small` and the program `true` with
---warm measure the cost of a start.
-spd_readdir.c is in contrib/ of Debian's source package e2fsprogs (apt-get source e2fsprogs; cc -shared -fPIC
--o spd_readdir.so spd_readdir.c -ldl): name spd_readdir.so with --preload.
+A disk that rotates: --slow-disk 200us --queue 1 --seek 5ms.
 Ctrl-C prints what was measured and removes the trees; a second one ends the program at once, and trees that
 were made here stay.
 
 JSON (--json): the shape of all areas (nowait-bench --help). A cell has the parameters \"program\", \"tree\" and
-\"files\". A round has seconds, files_per_s and cpu_s; on a slow disk also reads.
+\"files\". A round has seconds, files_per_s and cpu_s; on a slow disk also reads.";
 
-Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
-
-/// Measures the programs and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     if !args.warm && args.slow.is_none() {
         check_root("with --warm")?;
     }
-    let bench = Bench::new("ahead", &args.output, args.rounds.count, stop)?;
+    let bench = Bench::new("ahead", &args.output, args.rounds.count, stop);
     let tools = Tools::find(args)?;
-    let default: Vec<Name> = Name::value_variants().to_vec();
-    let default: Vec<Name> = default
-        .into_iter()
-        .filter(|name| *name != Name::Preload || args.preload.is_some())
-        .collect();
-    let names = bench.choose_of(&args.contenders, &default, |name| name.fits(&tools))?;
+    let names = bench.choose(&args.contenders.names, |name| name.fits(&tools))?;
     let programs = bench.choose(&args.programs, Program::fits)?;
     let trees = once_each(&args.trees);
     let mut groups = Vec::new();
@@ -151,14 +126,25 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         turns.run(*work, contenders[0])?;
     }
     let cells = bench.play(&groups, |group, name, _| turns.run(group.work, *name))?;
-    let mut run = bench.run(machine, turns.settings(&names, &programs, &trees));
+    let disk = args.slow.as_ref().map(|slow| format!("{slow}; "));
+    let settings = json!({
+        "about": format!("{}files of {}", disk.unwrap_or_default(), args.bytes),
+        "slow_disk": args.slow,
+        "cache": match args.warm {
+            true => "warm: each turn is run twice, and the second run is measured",
+            false => turns.ground.how(),
+        },
+        "legend": "Medians over rounds; ms: from the start of the processes to their end; CPU: processor time \
+                   of the processes; reads: requests of the slow disk; ratios: times as fast as the program \
+                   alone.",
+    });
+    let mut run = bench.run(machine, settings);
     for cell in cells {
         run.add(cell, &[&Name::Direct.word()], &COMPARED, &COLUMNS);
     }
     bench.finish(run)
 }
 
-/// The columns of the tables.
 const COLUMNS: [Column; 6] = [
     Column::Median("ms", "seconds", 1e3),
     Column::Range("seconds", 1e3),
@@ -205,20 +191,13 @@ struct Turns<'a> {
     stop: &'a Stop,
 }
 
-/// The requests of a slow disk.
-#[derive(Serialize)]
-struct Disk {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reads: Option<u64>,
-}
-
 impl Turns<'_> {
     /// Runs one turn; `None` after Ctrl-C.
     fn run(
         &self,
         (program, tree): (Program, Tree),
         name: Name,
-    ) -> Result<Option<Turn<Disk>>, Problem> {
+    ) -> Result<Option<Turn<()>>, Problem> {
         let path = self.ground.tree(tree);
         let empty = self.ground.empty();
         let first = if self.args.warm {
@@ -230,11 +209,11 @@ impl Turns<'_> {
         if self.play(program, name, first)?.is_none() {
             return Ok(None);
         }
-        self.ground.take_reads();
+        self.ground.trees.take_log();
         let ended = self.play(program, name, &path)?;
-        let reads = self.ground.take_reads();
+        let reads = self.ground.trees.take_log().as_deref().map(reads);
         let files = tree.counts(self.args.files.0).0;
-        Ok(ended.map(|ended| Turn::new(files, &ended, Disk { reads })))
+        Ok(ended.map(|ended| Turn::new(files, &ended, reads, ())))
     }
 
     /// Runs a program on a tree.
@@ -257,30 +236,5 @@ impl Turns<'_> {
         }
         let command = self.tools.turn(name, program, tree);
         child::run(prepared(command), false, self.stop)
-    }
-
-    fn settings(&self, names: &[Name], programs: &[Program], trees: &[Tree]) -> Value {
-        let args = self.args;
-        let disk = args.slow.as_ref().map(Slow::to_string);
-        let before = disk
-            .as_ref()
-            .map_or(String::new(), |disk| format!("{disk}; "));
-        json!({
-            "about": format!("{before}files of {}; rounds: {}", args.bytes, args.rounds.count),
-            "disk": disk,
-            "programs": words(programs),
-            "trees": words(trees),
-            "files": args.files,
-            "bytes": args.bytes.0,
-            "slow_disk": args.slow,
-            "cache": match args.warm {
-                true => "warm: each turn is run twice, and the second run is measured",
-                false => self.ground.how(),
-            },
-            "contenders": words(names),
-            "legend": "Medians over rounds; ms: from the start of the processes to their end; CPU: processor time \
-                       of the processes; reads: requests of the slow disk; ratios: times as fast as the program \
-                       alone.",
-        })
     }
 }

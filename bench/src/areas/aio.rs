@@ -4,21 +4,20 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
 use clap::ValueEnum;
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::contenders::fio;
 use crate::harness::bench::{Bench, Group};
 use crate::harness::cache::{evict, read_through};
+use crate::harness::child;
 use crate::harness::column::Column;
-use crate::harness::contender::{Fit, Named, Word, once_each};
-use crate::harness::files::{Files, Wanted};
+use crate::harness::contender::{Contenders, Fit, Named, Word, once_each};
+use crate::harness::files::Files;
 use crate::harness::latencies;
 use crate::harness::machine::Machine;
 use crate::harness::run::{Cell, Run};
@@ -53,16 +52,13 @@ pub struct Args {
                             "mixed", "mixed-paced", "sequential", "seed-cold", "seed-warm"])]
     rows: Vec<Row>,
 
-    /// The contenders
-    #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',',
-          default_values = ["glibc", "nowait"])]
-    contenders: Vec<Name>,
+    #[command(flatten)]
+    contenders: Contenders<Name>,
 
     #[command(flatten)]
     timed: Timed,
 }
 
-/// The text after the help.
 pub const AFTER: &str = "\
 Ratios are taken within rounds; below 1 is better for latencies. seed-cold and seed-warm are the
 experiment that RWF_NONBLOCK was proposed with.
@@ -70,9 +66,7 @@ Ctrl-C prints what was measured.
 
 JSON (--json): the shape of all areas (nowait-bench --help). A cell is one job of a row: it has the parameters
 \"row\", \"job\" (random, sequential, hot, cold, f1, f2, f3), \"cache\" and \"depth\". A round has
-ops_per_s, lat_us {p50, p99}, fio's bw {min, max, per, avg, stdev} in KB/s, and its latency buckets.
-
-Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
+ops_per_s, lat_us {p50, p99}, fio's bw {min, max, per, avg, stdev} in KB/s, and its latency buckets.";
 
 /// The rows: a job file and a state of the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -133,7 +127,6 @@ impl Row {
     }
 }
 
-/// The contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Name {
     /// fio's engine posixaio with the AIO of glibc
@@ -151,50 +144,23 @@ impl Named for Name {
     }
 }
 
-impl Name {
-    fn engine(self) -> &'static str {
-        match self {
-            Name::Glibc | Name::Nowait => "posixaio",
-            Name::IoUring => "io_uring",
-        }
-    }
-}
-
-/// One job of one contender in one round.
-#[derive(Clone, Debug, Serialize)]
-struct Figures {
-    ops_per_s: f64,
-    lat_us: Latencies,
-    /// fio's bandwidth in KB/s.
-    bw: Value,
-    /// fio's latency buckets: per cent of the reads below each limit.
-    buckets: Value,
-}
-
-/// Microseconds.
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Latencies {
-    p50: f64,
-    p99: f64,
-}
-
-impl Figures {
-    /// The figures of one job in fio's JSON; `None` if some are missing.
-    fn of(job: &Value) -> Option<Figures> {
-        let read = &job["read"];
-        let percentile = |p: &str| Some(read["lat_ns"]["percentile"][p].as_f64()? / 1e3);
-        let bw = |key: &str| read[key].clone();
-        Some(Figures {
-            ops_per_s: read["iops"].as_f64()?,
-            lat_us: Latencies {
-                p50: percentile("50.000000").unwrap_or(0.0),
-                p99: percentile("99.000000").unwrap_or(0.0),
-            },
-            bw: json!({"min": bw("bw_min"), "max": bw("bw_max"), "per": bw("bw_agg"),
-                       "avg": bw("bw_mean"), "stdev": bw("bw_dev")}),
-            buckets: json!({"usec": usec(job), "msec": job["latency_ms"]}),
-        })
-    }
+/// The figures of one job in fio's JSON: its bandwidth in KB/s, and its latency buckets, which are
+/// per cent of the reads below each limit. `None` if some are missing.
+fn figures(job: &Value) -> Option<Value> {
+    let read = &job["read"];
+    let us = |percentile: &str| {
+        read["lat_ns"]["percentile"][percentile]
+            .as_f64()
+            .unwrap_or(0.0)
+            / 1e3
+    };
+    Some(json!({
+        "ops_per_s": read["iops"].as_f64()?,
+        "lat_us": {"p50": us("50.000000"), "p99": us("99.000000")},
+        "bw": {"min": read["bw_min"], "max": read["bw_max"], "per": read["bw_agg"],
+               "avg": read["bw_mean"], "stdev": read["bw_dev"]},
+        "buckets": {"usec": usec(job), "msec": job["latency_ms"]},
+    }))
 }
 
 /// fio's buckets of microseconds. The buckets of nanoseconds, which fio of 2015 did not have, are
@@ -217,10 +183,8 @@ fn usec(job: &Value) -> Value {
     usec.into()
 }
 
-/// The figures whose ratios are taken.
 const COMPARED: [&str; 3] = ["ops_per_s", "lat_us/p50", "lat_us/p99"];
 
-/// The columns of a job.
 const COLUMNS: [Column; 6] = [
     Column::Median("kIOPS", "ops_per_s", 1e-3),
     Column::Median("p50 us", "lat_us/p50", 1.0),
@@ -239,24 +203,18 @@ const BANDWIDTH: [Column; 5] = [
     Column::Whole("stdev", "bw/stdev"),
 ];
 
-/// Measures the rows and prints their tables.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
-    let bench = Bench::timed("aio", &args.timed, stop)?;
+    let bench = Bench::timed("aio", &args.timed, stop);
     if let Fit::No(why) = fio::fits("posixaio") {
         return Err(Problem::Failed(why));
     }
-    let names = once_each(&args.contenders);
+    let names = bench.choose(&args.contenders.names, |_| Fit::Yes)?;
     let library = match names.contains(&Name::Nowait) {
         true => Some(library(args.library.as_deref())?),
         false => None,
     };
-    let wanted = Wanted {
-        path: args.file.as_deref(),
-        size: args.size,
-        shares: &[1, 7],
-        block: 64 << 10,
-    };
-    let files = Files::prepare(wanted, &bench.stop)?;
+    let file = (args.file.as_deref(), args.size);
+    let files = Files::prepare(file, &[1, 7], 64 << 10, &bench.stop)?;
     let machine = Machine::look(&files.paths[1])?;
     files.sync()?;
     let group = |row: Row| {
@@ -276,16 +234,15 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
             return Ok(None);
         }
         let seed = args.timed.rounds.seed_of(number) >> 1;
-        let fio = start(args, group.work, *name, &files, library.as_deref(), seed)?;
-        let said = fio::end(fio, &bench.stop)?;
-        if bench.stop.asked() {
-            return Ok(None);
-        }
+        let fio = command(args, group.work, *name, &files, library.as_deref(), seed);
+        let ended = child::talk(fio, group.work.what().0.as_bytes(), None, &bench.stop);
         files.check()?;
-        read(&said).map(Some)
+        match bench.stop.asked() {
+            true => Ok(None),
+            false => read(&ended?.said).map(Some),
+        }
     })?;
     let settings = json!({
-        "about": format!("{} s a run, rounds: {}", args.timed.seconds, args.timed.rounds.count()),
         "files": files,
         "library": library.as_ref().map(|path| path.to_string_lossy()),
         "cold": "POSIX_FADV_DONTNEED on the files before each run",
@@ -363,21 +320,28 @@ fn prepare(state: State, files: &Files) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Starts fio on a row's job file.
-fn start(
+/// fio for a row's job file, which it reads on standard input.
+fn command(
     args: &Args,
     row: Row,
     name: Name,
     files: &Files,
     library: Option<&Path>,
     seed: u64,
-) -> Result<std::process::Child, Problem> {
-    let (job, _, depth) = row.what();
+) -> Command {
+    let (_, _, depth) = row.what();
     let mut command = Command::new("fio");
     command
         .args(["--output-format=json", "--clat_percentiles=0"])
         .args(["--lat_percentiles=1", "-"])
-        .env("ENGINE", name.engine())
+        .env(
+            "ENGINE",
+            if name == Name::IoUring {
+                "io_uring"
+            } else {
+                "posixaio"
+            },
+        )
         .env("SMALL", fio::escaped(files.paths[0].as_os_str().as_bytes()))
         .env("LARGE", fio::escaped(files.paths[1].as_os_str().as_bytes()))
         .env("DEPTH", depth.to_string())
@@ -391,18 +355,6 @@ fn start(
         command.env("LD_PRELOAD", preloaded(library));
     }
     command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command
-        .spawn()
-        .map_err(|e| Problem::of("cannot start fio", e))?;
-    let mut input = child.stdin.take();
-    if let Some(input) = &mut input {
-        // If fio has ended already, its own message gives the reason.
-        let _ = input.write_all(job.as_bytes());
-    }
-    Ok(child)
 }
 
 /// The value of LD_PRELOAD: the drop-in, then the value that the user has set.
@@ -416,13 +368,11 @@ fn preloaded(library: &Path) -> OsString {
 }
 
 /// Reads the figures of each job from what fio has printed.
-fn read(said: &str) -> Result<BTreeMap<String, Figures>, Problem> {
-    let figures = fio::jobs(said).and_then(|jobs| {
-        let figures = |job: &Value| Some((job["jobname"].as_str()?.to_owned(), Figures::of(job)?));
-        jobs.iter().map(figures).collect::<Option<BTreeMap<_, _>>>()
-    });
-    figures
-        .filter(|all| !all.is_empty())
+fn read(said: &str) -> Result<BTreeMap<String, Value>, Problem> {
+    let job = |job: &Value| Some((job["jobname"].as_str()?.to_owned(), figures(job)?));
+    let all =
+        fio::jobs(said).and_then(|jobs| jobs.iter().map(job).collect::<Option<BTreeMap<_, _>>>());
+    all.filter(|all| !all.is_empty())
         .ok_or_else(|| fio::no_figures(said))
 }
 

@@ -2,15 +2,9 @@
 //! library's scan and readahead (the proposed calls xgetdents and dirreadahead), with
 //! getdents+stat, and with ls, find, bfs and du. Prints the table of the readdirplus thread of
 //! 2014, and draws its pictures.
-//!
-//! ```text
-//!  Args ─► ground: directories found or made, perhaps on a slow disk
-//!       ─► for each round, directory and contender:
-//!            make the directory cold ─► run the program on an empty directory ─► run it on the directory
-//!       ─► report ─► remove the ground
-//! ```
 //! Each turn is a separate process (`harness/child.rs`), also those of the library (`inside`), so
-//! that the time of every contender includes its start.
+//! that the time of every contender includes its start. Before it the directory is made cold, and
+//! the program runs on an empty directory.
 
 mod c_scan;
 mod contender;
@@ -18,46 +12,41 @@ pub mod count;
 mod ground;
 pub mod inside;
 mod report;
-mod said;
 mod window;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use slowdisk::Entry;
 
 use crate::harness::bench::{Bench, Group};
 use crate::harness::child;
-use crate::harness::contender::once_each;
+use crate::harness::contender::{Contenders, once_each};
 use crate::harness::machine::Machine;
 use crate::harness::output::Output;
-use crate::harness::processes::{Turn, check_root};
+use crate::harness::processes::{Turn, check_root, reads};
 use crate::harness::settings::RoundCount;
 use crate::harness::slow::Slow;
 use contender::{Contender, Name};
 use count::Count;
 use ground::Ground;
+use inside::Said;
 use nowait_cli::problem::Problem;
 use nowait_cli::stop::Stop;
-use report::{Found, Seeks};
+use report::Seeks;
 use window::Window;
 
 /// Listing a directory with the attributes of every entry: scan, readahead, ls, find, bfs, du
 ///
 /// Makes directories of empty files in the current directory and removes them at the end. With
-/// --slow-disk they are on a disk with a delay, which is a file in memory. With --dir an existing
-/// directory is listed, and not changed.
+/// --slow-disk they are on a disk with a delay, which is a file in memory.
 ///
 /// The directory is cold at the start of each turn: the filesystem of a slow disk is mounted again;
 /// otherwise the kernel drops all clean caches, which needs root and slows down every program on
 /// the machine for a while.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// List this directory instead of making directories
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["files", "slow_disk"])]
-    dir: Option<PathBuf>,
-
     /// Make a directory for each of these numbers of files. Making 500k files takes minutes
     #[arg(long, value_name = "N,…", value_delimiter = ',',
           default_values = ["10k", "50k", "100k"])]
@@ -70,18 +59,13 @@ pub struct Args {
     #[arg(long)]
     warm: bool,
 
-    /// Also list extended attributes, as ls -l does. A file that is made has one of them
-    #[arg(long)]
-    xattr: bool,
-
     /// The windows of xgetdents: `default`, or vNdM for N pages of buffer and M entries, as in 2014
     #[arg(long, value_name = "WINDOW,…", value_delimiter = ',',
           default_values = ["default", "v256d1000", "v16384d10000"])]
     windows: Vec<Window>,
 
-    /// The contenders [default: all that are available]
-    #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',')]
-    contenders: Vec<Name>,
+    #[command(flatten)]
+    contenders: Contenders<Name>,
 
     #[command(flatten)]
     rounds: RoundCount,
@@ -90,7 +74,6 @@ pub struct Args {
     output: Output,
 }
 
-/// The text after the help.
 pub const AFTER: &str = "\
 Contenders take turns within each round. A turn is a process from its start to its end, also for the
 library's contenders. Its output goes to /dev/null. Ratios say how many times as fast a contender is as the
@@ -99,24 +82,20 @@ Ctrl-C prints what was measured and removes what was made; a second one ends the
 a directory that was made here stays.
 
 JSON (--json): the shape of all areas (nowait-bench --help). A cell has the parameters \"files\" and \"best\", the
-fastest program. A round has seconds, files_per_s and cpu_s; on a slow disk also reads, bytes_read and
-deepest (the most requests at once); the library's contenders have entries, failed, peak_kib and workers.
+fastest program. A round has seconds, files_per_s and cpu_s; on a slow disk also reads; the library's contenders
+have entries, failed, peak_kib and workers.
 
---svg draws the time against the number of files (with two or more --files). On a slow disk it also draws
-the offsets of the requests against time, for the largest directory in the first round.
+There is a chart of the time against the number of files (with two or more --files), and on a slow disk one
+of the offsets of the requests against time, for the largest directory in the first round.";
 
-Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
-
-/// Measures the directories and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     if !args.warm && args.slow.is_none() {
         check_root("with --warm")?;
     }
-    let bench = Bench::new("dir", &args.output, args.rounds.count, stop)?;
+    let bench = Bench::new("dir", &args.output, args.rounds.count, stop);
     let ground = Ground::prepare(args, &bench.stop)?;
     let machine = Machine::look(&ground.directories[0].0)?;
-    let fits = |name: Name| name.fits(args.xattr, ground.subdirectories);
-    let names = bench.choose(&args.contenders, fits)?;
+    let names = bench.choose(&args.contenders.names, Name::fits)?;
     let contenders: Vec<Contender> = names
         .iter()
         .flat_map(|name| name.contenders(&args.windows))
@@ -124,7 +103,7 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     // Lists each directory once, without measuring it: the first listing makes the kernel allocate
     // memory for the inodes, which is slow in a virtual machine.
     for (path, _) in &ground.directories {
-        let command = contenders[0].command(path, args.xattr)?;
+        let command = contenders[0].command(path)?;
         child::run(command, false, &bench.stop)?;
     }
     let groups: Vec<_> = ground
@@ -158,10 +137,18 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         Ok(Some(turn))
     })?;
     let disk = args.slow.as_ref().map(Slow::to_string);
-    let run = bench.run(
-        machine,
-        settings(args, &ground, &contenders, disk.as_deref()),
-    );
+    let settings = json!({
+        "about": disk,
+        "slow_disk": args.slow,
+        "cache": match args.warm {
+            true => "warm: each turn is run twice, and the second run is measured",
+            false => ground.root.how(),
+        },
+        "legend": "Medians over rounds; ms: from the start of the process to its end; CPU: processor time \
+                   of the process; reads: requests of the slow disk; MiB: the most memory of the process; \
+                   ratios: times as fast as the fastest program.",
+    });
+    let run = bench.run(machine, settings);
     bench.finish(report::complete(
         run,
         cells,
@@ -189,8 +176,8 @@ fn turn(
     files: u64,
     contender: &Contender,
     stop: &Stop,
-) -> Result<Option<(Turn<Found>, Option<Vec<Entry>>)>, Problem> {
-    let play = |path, keep| child::run(contender.command(path, args.xattr)?, keep, stop);
+) -> Result<Option<(Turn<Option<Said>>, Option<Vec<Entry>>)>, Problem> {
+    let play = |path, keep| child::run(contender.command(path)?, keep, stop);
     let before = if args.warm {
         play(path, false)?
     } else {
@@ -206,34 +193,7 @@ fn turn(
         return Ok(None);
     };
     let log = ground.root.take_log();
-    let found = Found::new(contender, files, &ended, log.as_deref())?;
-    Ok(Some((Turn::new(files, &ended, found), log)))
-}
-
-fn settings(args: &Args, ground: &Ground, contenders: &[Contender], disk: Option<&str>) -> Value {
-    let names: Vec<&str> = contenders.iter().map(|c| c.name.as_str()).collect();
-    let rounds = format!("rounds: {}", args.rounds.count);
-    let about = [
-        disk,
-        Some(&rounds),
-        args.xattr.then_some("with extended attributes"),
-    ];
-    let about: Vec<&str> = about.into_iter().flatten().collect();
-    json!({
-        "about": about.join("; "),
-        "disk": disk,
-        "dir": args.dir.as_ref().map(|path| path.display().to_string()),
-        "files": ground.directories.iter().map(|(_, files)| *files).collect::<Vec<_>>(),
-        "slow_disk": args.slow,
-        "cache": match args.warm {
-            true => "warm: each turn is run twice, and the second run is measured",
-            false => ground.root.how(),
-        },
-        "xattr": args.xattr,
-        "windows": once_each(&args.windows).iter().map(Window::to_string).collect::<Vec<_>>(),
-        "contenders": names,
-        "legend": "Medians over rounds; ms: from the start of the process to its end; CPU: processor time \
-                   of the process; reads: requests of the slow disk; MiB: the most memory of the process; \
-                   ratios: times as fast as the fastest program.",
-    })
+    let said = report::said(contender, files, &ended)?;
+    let reads = log.as_deref().map(reads);
+    Ok(Some((Turn::new(files, &ended, reads, said), log)))
 }

@@ -1,12 +1,6 @@
 //! `nowait-bench object-store`: `NowaitFileSystem` beside object_store's `LocalFileSystem`, in one
 //! tokio runtime.
-//!
-//! ```text
-//!  Args ─► ground: an object found or made, and a directory of objects, perhaps on a slow disk
-//!       ─► for each round, work and contender:
-//!            put the caches into the state of the work ─► a new store ─► tasks read, or a list
-//!       ─► report ─► remove the ground
-//! ```
+//! Each turn has a new store.
 
 mod contender;
 mod ground;
@@ -22,13 +16,13 @@ use nowait_cli::stop::Stop;
 use serde_json::json;
 
 use crate::harness::bench::{Bench, Group};
-use crate::harness::contender::{Fit, Word};
+use crate::harness::contender::{Contenders, Fit, Word};
 use crate::harness::machine::Machine;
 use crate::harness::settings::Timed;
 use crate::harness::slow::Slow;
 use contender::Name;
 use ground::Ground;
-use turn::Turn;
+use turn::{THREADS, Turn};
 use work::Work;
 
 /// An object store in a directory: NowaitFileSystem beside LocalFileSystem
@@ -56,23 +50,16 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',')]
     works: Vec<Work>,
 
-    /// Threads of the runtime
-    #[arg(long, value_name = "N", default_value_t = 2,
-          value_parser = clap::value_parser!(u32).range(1..=256))]
-    threads: u32,
-
     #[command(flatten)]
     slow: Option<Slow>,
 
-    /// The contenders [default: all]
-    #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',')]
-    contenders: Vec<Name>,
+    #[command(flatten)]
+    contenders: Contenders<Name>,
 
     #[command(flatten)]
     timed: Timed,
 }
 
-/// The text after the help.
 pub const AFTER: &str = "\
 Contenders take turns within each round. Each turn has a new store. Ratios are those of nowait to LocalFileSystem, taken
 within rounds. A turn of `cold-64K-32` reads each range of the object once, a turn of `list` is one list, and the others
@@ -82,14 +69,11 @@ Eight bytes of each range are checked; a wrong byte ends the bench.
 Ctrl-C prints what was measured and removes what was made; a second one ends the program at once, and what was made
 stays.
 
-JSON (--json): the shape of all areas (nowait-bench --help). A cell has the parameters \"tasks\", \"block\" and \"cold\".
+JSON (--json): the shape of all areas (nowait-bench --help). A cell has the parameters \"tasks\", \"block\" and \"cold\".";
 
-Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
-
-/// Measures the stores and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
-    let bench = Bench::timed("object-store", &args.timed, stop)?;
-    let names = bench.choose(&args.contenders, |_| Fit::Yes)?;
+    let bench = Bench::timed("object-store", &args.timed, stop);
+    let names = bench.choose(&args.contenders.names, |_| Fit::Yes)?;
     let works = bench.choose(&args.works, |_| Fit::Yes)?;
     let ground = Ground::prepare(args, &works, &bench.stop)?;
     let machine = Machine::look(ground.object())?;
@@ -99,7 +83,7 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
             "block": work.block(),
             "ranges": work.ranges(),
             "cold": work.is_cold(),
-            "threads": args.threads,
+            "threads": THREADS,
         });
         Group::new(work.word(), parameters, work, names.clone())
     };
@@ -112,7 +96,6 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         let turn = Turn {
             work: group.work,
             ground: &ground,
-            threads: args.threads as usize,
             seconds: args.timed.seconds,
             seed: args.timed.rounds.seed_of(number),
             stop: &bench.stop,
@@ -123,17 +106,10 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let disk = args.slow.as_ref().map(|slow| format!("; {slow}"));
     let settings = json!({
         "about": format!(
-            "an object of {}, a list of {}; {} threads; {} s a turn, rounds: {}{}",
-            Size(ground.size()),
-            args.objects,
-            args.threads,
-            args.timed.seconds,
-            args.timed.rounds.count(),
-            disk.unwrap_or_default()
+            "an object of {}, a list of {}{}; {THREADS} threads",
+            Size(ground.size()), args.objects, disk.unwrap_or_default()
         ),
         "size": ground.size(),
-        "objects": args.objects,
-        "threads": args.threads,
         "slow_disk": args.slow,
         "cache": ground.how(),
         "legend": "Medians over rounds; local: LocalFileSystem; CPU: processor time of the process for one operation.",

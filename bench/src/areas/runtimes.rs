@@ -1,36 +1,38 @@
 //! `nowait-bench runtimes`: nowait for tokio beside other ways to read a file.
 //!
 //! For each round and each cell (`cell.rs`) each peer (`peers/`) runs once in a separate process
-//! (`turn.rs` and `inside.rs`), after the page cache was put into the state of the cell
+//! (`turn.rs`), after the page cache was put into the state of the cell
 //! (`cache.rs`). `report.rs` has the results.
 
 mod cache;
 mod cell;
 mod file;
 mod gate;
-mod inside;
 mod peer;
 mod peers;
 mod places;
 mod report;
 mod turn;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
-use serde_json::{Value, json};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::json;
 
 use crate::harness::bench::{Bench, Group};
 use crate::harness::contender::{Fit, Word};
-use crate::harness::files::check;
+use crate::harness::files::{Files, check};
 use crate::harness::machine::Machine;
 use crate::harness::output::Output;
 use crate::harness::settings::Rounds;
 use cell::Cell;
 use file::Scratch;
+use gate::Gate;
 use peer::Peer;
 use turn::{Turn, WORKERS};
 
@@ -77,15 +79,12 @@ pub struct Args {
     ring_build: Option<PathBuf>,
 }
 
-/// The text after the help.
 pub const AFTER: &str = "\
 Contenders take turns within each round. Ratios are taken within rounds. `tick` is the lateness of the event
 loop for its timer. Ctrl-C prints what was measured; a second one ends the program at once.
 
 JSON (--json): the shape of all areas (nowait-bench --help). A cell has the parameters \"work\", \"block\" and
-\"tasks\". A round has lat_us and tick_us {p50 … max}; tick_us is null without an event loop.
-
-Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
+\"tasks\". A round has lat_us and tick_us {p50 … max}; tick_us is null without an event loop.";
 
 /// A size with room for the cells of large blocks.
 fn size(text: &str) -> Result<Size, String> {
@@ -106,16 +105,28 @@ fn seconds(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "give 0.001 to 60 seconds".into())
 }
 
-/// Runs the turn that standard input describes.
+/// Runs the turn that standard input describes as JSON, and prints its round.
 pub fn run_turn() -> Result<ExitCode, Problem> {
-    inside::run().map_err(Problem::Failed)?;
+    let failed = |e: io::Error| Problem::Failed(e.to_string());
+    let turn: Turn = serde_json::from_reader(io::stdin().lock()).map_err(|e| failed(e.into()))?;
+    // Some peers open a file for each task.
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(8192),
+            ..getrlimit(Resource::Nofile)
+        },
+    );
+    let gate = Gate::of(turn);
+    peers::work(gate).map_err(failed)?;
+    let round = gate.round().map_err(failed)?;
+    serde_json::to_writer(io::stdout(), &round).map_err(|e| failed(e.into()))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures all cells and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let cells = chosen(args).map_err(Problem::Failed)?;
-    let bench = Bench::new("runtimes", &args.output, args.rounds.count(), stop)?;
+    let bench = Bench::new("runtimes", &args.output, args.rounds.count(), stop);
     let this = std::env::current_exe().map_err(|e| Problem::of("cannot find this program", e))?;
     let ring = args.ring_build.clone().unwrap_or_else(|| ring_build(&this));
     let fits = |peer| match peer {
@@ -125,10 +136,15 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         _ => Fit::Yes,
     };
     let peers = bench.choose(&args.peers, fits)?;
-    file::make_missing(&args.file, args.size.0, &bench.stop)?;
+    if let Some(directory) = args.file.parent() {
+        // If this fails, making the file fails too.
+        let _ = std::fs::create_dir_all(directory);
+    }
+    let files = Files::prepare((Some(&args.file), args.size), &[1], LEAST, &bench.stop)?;
+    let size = files.sizes[0].min(args.size.0);
     let machine = Machine::look(&args.file)?;
     let written = cells.iter().find(|cell| cell.is_write());
-    let written = written.map(|cell| cell.span(args.size.0));
+    let written = written.map(|cell| cell.span(size));
     let scratch = written.map(|size| Scratch::beside(&args.file, size, &bench.stop));
     let scratch = scratch.transpose()?;
     let group = |cell: Cell| {
@@ -143,15 +159,15 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         if failed.contains(&(cell.name.clone(), *peer)) {
             return Ok(None);
         }
-        let (file, size) = match &scratch {
-            Some(scratch) if cell.is_write() => (&scratch.path, cell.span(args.size.0)),
-            _ => (&args.file, args.size.0),
+        let (file, used) = match &scratch {
+            Some(scratch) if cell.is_write() => (&scratch.path, cell.span(size)),
+            _ => (&args.file, size),
         };
         let turn = Turn {
             peer: *peer,
             cell: cell.clone(),
             file: file.clone(),
-            size: args.size.0,
+            size,
             seconds: args.seconds,
             seed: args.rounds.seed_of(number),
         };
@@ -165,7 +181,7 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
             &this
         };
         let outcome = turn.run(program, &bench.stop);
-        check(file, size)?;
+        check(file, used)?;
         outcome.or_else(|why| {
             // A peer that fails in a cell is left out of it.
             bench.note(format!("{} in {}: {why}", peer.word(), cell.name));
@@ -173,26 +189,16 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
             Ok(None)
         })
     })?;
-    let run = bench.run(machine, settings(args));
-    bench.finish(report::complete(run, cells))
-}
-
-fn settings(args: &Args) -> Value {
-    json!({
-        "about": format!(
-            "{} of file, {} s a turn, rounds: {}, {WORKERS} worker threads",
-            args.size, args.seconds, args.rounds.count()
-        ),
-        "size": args.size.0,
-        "seconds": args.seconds,
+    let settings = json!({
+        "about": format!("{} of file, {} s a turn, {WORKERS} worker threads", Size(size), args.seconds),
         "seed": args.rounds.seed,
-        "workers": WORKERS,
-        "advice": "POSIX_FADV_RANDOM on every descriptor",
         "cache": cache::HOW,
         "legend": "Medians over rounds; us: microseconds; CPU: processor time of one operation; tick: how \
                    late the event loop came to a timer; the last column: operations per second of nowait \
                    divided by those of the peer.",
-    })
+    });
+    let run = bench.run(machine, settings);
+    bench.finish(report::complete(run, cells))
 }
 
 /// The cells whose names begin with one of --cells, in the order of all cells.

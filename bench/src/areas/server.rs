@@ -1,13 +1,7 @@
 //! `nowait-bench server`: static HTTP file servers that differ in how they read files. It is the
 //! workload for which preadv2's RWF_NONBLOCK was proposed: cached files must not wait for those
 //! that come from the disk.
-//!
-//! ```text
-//!  Args ─► ground: files found or made, perhaps on a slow disk
-//!       ─► for each round, number of cold connections and contender:
-//!            evict the cold files, read the hot ones ─► start the server ─► load ─► end the server
-//!       ─► report ─► remove the ground
-//! ```
+//! Before each turn the cold files are evicted, the hot ones are read, and a server is started.
 
 mod contender;
 mod content;
@@ -24,10 +18,10 @@ use std::process::ExitCode;
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::harness::bench::{Bench, Group};
-use crate::harness::contender::once_each;
+use crate::harness::contender::{Contenders, once_each};
 use crate::harness::machine::Machine;
 use crate::harness::settings::Timed;
 use crate::harness::slow::Slow;
@@ -89,23 +83,16 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: u32,
 
-    /// The most threads of the pool in which tokio makes blocking calls. tokio's default is 512
-    #[arg(long, value_name = "N", default_value_t = 512,
-          value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pool_threads: u32,
-
     #[command(flatten)]
     slow: Option<Slow>,
 
-    /// The contenders [default: all that are available]
-    #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',')]
-    contenders: Vec<Name>,
+    #[command(flatten)]
+    contenders: Contenders<Name>,
 
     #[command(flatten)]
     timed: Timed,
 }
 
-/// The text after the help.
 pub const AFTER: &str = "\
 Contenders take turns within each round. Ratios are those of nowait to each contender, taken within rounds.
 The length of each response and eight bytes of each 4 KiB are checked; a wrong byte ends the bench.
@@ -121,9 +108,7 @@ JSON (--json): the shape of all areas (nowait-bench --help). A cell has the para
 \"cold_connections\", \"threads\" and \"block\". A round has ops, seconds, ops_per_s, mb_per_s, cpu_us_per_op,
 tick_us {p50 … max} or null, and \"classes\": {\"hot\" | \"cold\": {\"ops\", \"ops_per_s\", \"lat_us\", …}};
 ratios have figures such as \"classes/hot/lat_us/p99\". With --api there is a class \"api\". With --paced a
-round has \"p99_beside_cold\": {\"hot\", \"api\"}, a p99 divided by that of the same round's paced turn.
-
-Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
+round has \"p99_beside_cold\": {\"hot\", \"api\"}, a p99 divided by that of the same round's paced turn.";
 
 /// The most bytes of a file.
 const LARGEST: u64 = 1 << 30;
@@ -135,10 +120,9 @@ fn size(text: &str) -> Result<Size, String> {
     }
 }
 
-/// Measures the servers and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
-    let bench = Bench::timed("server", &args.timed, stop)?;
-    let names = bench.choose(&args.contenders, Name::fits)?;
+    let bench = Bench::timed("server", &args.timed, stop);
+    let names = bench.choose(&args.contenders.names, Name::fits)?;
     let ground = Ground::prepare(args, &bench.stop)?;
     let machine = Machine::look(&ground.root)?;
     let group = |cold: &u32| {
@@ -154,7 +138,7 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     };
     let groups: Vec<_> = once_each(&args.cold).iter().map(group).collect();
     let cells = bench.play(&groups, |group, name: &Name, number| {
-        ground.make_ready()?.into_iter().for_each(|note| bench.note(note));
+        bench.note_some(ground.make_ready()?);
         if bench.stop.asked() {
             return Ok(None);
         }
@@ -173,42 +157,22 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         }
         Ok((round.ops > 0).then_some(round))
     })?;
-    let mut run = bench.run(machine, args.settings());
+    let disk = args.slow.as_ref().map(|slow| format!("; {slow}"));
+    let settings = json!({
+        "about": format!(
+            "{} hot and {} cold files of {}{}; {} threads",
+            args.hot_files, args.cold_files, args.size, disk.unwrap_or_default(), args.threads
+        ),
+        "slow_disk": args.slow,
+        "cache": ground::HOW,
+        "legend": "Medians over rounds; hot: cached files; cold: files that are not cached; in parentheses: hot \
+                   and cold connections; req/s: responses per second; CPU: processor time of the \
+                   server for one request; tick: how late the server's runtime came to a timer; \
+                   ratio: the figure of nowait divided by that of the contender.",
+    });
+    let mut run = bench.run(machine, settings);
     cells
         .into_iter()
         .for_each(|cell| report::add(&mut run, cell));
     bench.finish(run)
-}
-
-impl Args {
-    fn settings(&self) -> Value {
-        let disk = self.slow.as_ref().map(|slow| format!("; {slow}"));
-        json!({
-            "about": format!(
-                "{} hot and {} cold files of {}; {} threads; {} s a turn, rounds: {}{}",
-                self.hot_files,
-                self.cold_files,
-                self.size,
-                self.threads,
-                self.timed.seconds,
-                self.timed.rounds.count(),
-                disk.unwrap_or_default()
-            ),
-            "size": self.size.0,
-            "hot_files": self.hot_files,
-            "cold_files": self.cold_files,
-            "hot_connections": self.hot,
-            "cold_connections": self.cold,
-            "api_connections": self.api,
-            "paced": self.paced,
-            "threads": self.threads,
-            "pool_threads": self.pool_threads,
-            "slow_disk": self.slow,
-            "cache": ground::HOW,
-            "legend": "Medians over rounds; hot: cached files; cold: files that are not cached; in parentheses: hot \
-                       and cold connections; req/s: responses per second; CPU: processor time of the \
-                       server for one request; tick: how late the server's runtime came to a timer; \
-                       ratio: the figure of nowait divided by that of the contender.",
-        })
-    }
 }

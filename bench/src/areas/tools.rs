@@ -1,13 +1,7 @@
 //! `nowait-bench tools`: `nowait fincore` and `nowait warm` beside vmtouch, util-linux fincore and
 //! cat, on trees of files.
-//!
-//! ```text
-//!  Args ─► ground: a tree of files for each table
-//!       ─► for each round, table and contender:
-//!            make the tree cached or cold ─► run the program on an empty file ─► run it on the tree
-//!       ─► report ─► remove the trees
-//! ```
-//! Each turn is a separate process (`harness/child.rs`).
+//! A turn is a separate process (`harness/child.rs`). Before it the tree is made cached or cold, and
+//! the program runs on an empty file.
 
 mod contender;
 mod ground;
@@ -23,7 +17,7 @@ use crate::harness::bench::{Bench, Group};
 use crate::harness::cache::FORGET;
 use crate::harness::child;
 use crate::harness::column::Column;
-use crate::harness::contender::{once_each, words};
+use crate::harness::contender::{Contenders, once_each};
 use crate::harness::machine::Machine;
 use crate::harness::output::Output;
 use crate::harness::processes::{COMPARED, Turn, check_root, find_nowait};
@@ -53,17 +47,12 @@ pub struct Args {
     #[arg(long, value_name = "X", default_value = "0.25")]
     scale: Scale,
 
-    /// Make the temporary directory in this directory [default: the current directory]
-    #[arg(long, value_name = "PATH")]
-    dir: Option<PathBuf>,
-
     /// The program nowait [default: the one in the directory of this program, or else in PATH]
     #[arg(long, value_name = "PROGRAM")]
     nowait: Option<PathBuf>,
 
-    /// The contenders [default: all that are available]
-    #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',')]
-    contenders: Vec<Name>,
+    #[command(flatten)]
+    contenders: Contenders<Name>,
 
     #[command(flatten)]
     rounds: RoundCount,
@@ -72,7 +61,6 @@ pub struct Args {
     output: Output,
 }
 
-/// The text after the help.
 pub const AFTER: &str = "\
 Contenders take turns within each round. A turn is a process from its start to its end. Its output goes to
 /dev/null. Ratios say how many times as fast a contender is as the fastest program that is not nowait. CPU
@@ -82,24 +70,21 @@ files stay.
 
 JSON (--json): the shape of all areas (nowait-bench --help). A cell is a table: it has the parameters \"files\",
 \"bytes\", \"cache\" and \"best\", the fastest other program. A round has seconds, files_per_s and cpu_s; after
-programs that read files also cached_percent, the share of the bytes that are cached after the turn.
+programs that read files also cached_percent, the share of the bytes that are cached after the turn.";
 
-Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
-
-/// Measures the tables and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     if args.tables.iter().any(|table| table.work() == Work::Read) {
         check_root(CACHED)?;
     }
-    let bench = Bench::new("tools", &args.output, args.rounds.count, stop)?;
+    let bench = Bench::new("tools", &args.output, args.rounds.count, stop);
     let tables = once_each(&args.tables);
     let nowait = find_nowait(args.nowait.as_deref())?;
-    let names = bench.choose(&args.contenders, |name| name.fits(&nowait))?;
+    let names = bench.choose(&args.contenders.names, |name| name.fits(&nowait))?;
     let names = tables
         .iter()
         .map(|table| contender::of_table(*table, &names));
     let names: Vec<Vec<Name>> = names.collect::<Result<_, Problem>>()?;
-    let ground = Ground::prepare(args.dir.as_deref(), &tables, args.scale, &bench.stop)?;
+    let ground = Ground::prepare(&tables, args.scale, &bench.stop)?;
     let machine = Machine::look(ground.root())?;
     let group = |((tree, table), names): ((_, &Table), _)| {
         let tree: &Tree = tree;
@@ -131,9 +116,7 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     }
     let cells = bench.play(&groups, turn)?;
     let settings = json!({
-        "about": format!("scale {}, rounds: {}", args.scale, args.rounds.count),
-        "tables": words(&tables),
-        "scale": args.scale,
+        "about": format!("scale {}", args.scale),
         "nowait": nowait.to_string_lossy(),
         "cache": format!("fincore and tiny: all files are cached; warm and small: {FORGET}"),
         "legend": "Medians over rounds; ms: from the start of the process to its end; CPU: processor time \
@@ -148,7 +131,6 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     bench.finish(run)
 }
 
-/// The columns of the tables.
 const COLUMNS: [Column; 6] = [
     Column::Median("ms", "seconds", 1e3),
     Column::Range("seconds", 1e3),
@@ -194,5 +176,10 @@ fn turn(
         Work::Read => ground.cached(tree)?,
     };
     let cached = Cached { cached_percent };
-    Ok(Some(Turn::new(tree.files.len() as u64, &ended, cached)))
+    Ok(Some(Turn::new(
+        tree.files.len() as u64,
+        &ended,
+        None,
+        cached,
+    )))
 }

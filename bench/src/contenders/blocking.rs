@@ -35,10 +35,7 @@ fn files(
     turn: &Turn<'_>,
     read: impl Fn(&File, &mut [u8], u64) -> io::Result<usize> + Sync,
 ) -> Result<Round, Problem> {
-    let files = turn.files.open()?;
-    for (number, file) in files.iter().enumerate() {
-        turn.advise(number, file)?;
-    }
+    let files = turn.open()?;
     turn.run(|lane| {
         each(lane, turn.block, |file, buffer, offset| {
             read(&files[file], buffer, offset).map_err(|e| Problem::of("read", e))

@@ -8,22 +8,18 @@
 use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::harness::child;
 use crate::harness::contender::Fit;
-use crate::harness::offsets::Order;
 use crate::harness::percentiles::Percentiles;
-use crate::harness::plan::Way;
 use crate::harness::round::Round;
-use crate::harness::settings::{Advice, Amount};
+use crate::harness::settings::Amount;
 use crate::harness::turn::Turn;
 use crate::harness::usage::Usage;
 use nowait_cli::problem::Problem;
-use nowait_cli::stop::Stop;
 
 /// Returns if fio is installed and has this engine.
 pub fn fits(engine: &str) -> Fit {
@@ -50,87 +46,58 @@ pub fn fits(engine: &str) -> Fit {
     }
 }
 
-/// fio with this engine.
-pub fn way(engine: &'static str) -> Way {
-    let fio = Fio::new(engine);
-    Box::new(move |turn| fio.play(turn, &["--rw=randread", "--readonly"]))
-}
-
 /// fio as a contender, with the cost of its start and end.
 pub struct Fio {
-    engine: &'static str,
+    pub engine: &'static str,
+    options: &'static [&'static str],
     start: OnceCell<Usage>,
-}
-
-impl Fio {
-    /// fio with this engine.
-    pub fn new(engine: &'static str) -> Fio {
-        Fio {
-            engine,
-            start: OnceCell::new(),
-        }
-    }
-
-    /// Runs one turn with these options.
-    pub fn play(&self, turn: &Turn<'_>, options: &[&str]) -> Result<Round, Problem> {
-        let start = self
-            .start
-            .get_or_init(|| start_and_end(turn, self.engine, options).unwrap_or_default());
-        let (ops, seconds, lat_us, used) = play(turn, self.engine, options, turn.amount)?;
-        Ok(Round {
-            lat_us,
-            cut_short: turn.stop.asked(),
-            ..Round::new(ops, turn.block, seconds, used - *start)
-        })
-    }
-}
-
-/// The use of the processor by a run that reads a single block: the median of three runs.
-fn start_and_end(turn: &Turn<'_>, engine: &str, options: &[&str]) -> Result<Usage, Problem> {
-    let mut runs = (0..3)
-        .map(|_| Ok(play(turn, engine, options, Amount::Ops(1))?.3))
-        .collect::<Result<Vec<Usage>, Problem>>()?;
-    runs.sort_by(|a, b| a.cpu().total_cmp(&b.cpu()));
-    Ok(runs[1])
 }
 
 /// fio's own figures: operations, seconds, latencies.
 type Said = (u64, f64, Option<Percentiles>);
 
-/// One run of fio.
-fn play(
-    turn: &Turn<'_>,
-    engine: &str,
-    options: &[&str],
-    amount: Amount,
-) -> Result<(u64, f64, Option<Percentiles>, Usage), Problem> {
-    let before = Usage::of_children();
-    let child = command(turn, engine, amount)
-        .args(options)
-        .spawn()
-        .map_err(|e| Problem::of("cannot start fio", e))?;
-    let said = end(child, turn.stop)?;
-    let used = Usage::of_children() - before;
-    let (ops, seconds, lat_us) = read(&said).ok_or_else(|| no_figures(&said))?;
-    Ok((ops, seconds, lat_us, used))
-}
-
-/// Waits for fio, passes Ctrl-C on to it, and returns what it printed.
-pub fn end(mut child: Child, stop: &Stop) -> Result<String, Problem> {
-    let mut told = false;
-    while child
-        .try_wait()
-        .map_err(|e| Problem::of("fio", e))?
-        .is_none()
-    {
-        if stop.asked() && !told {
-            told = true;
-            // A terminal sends Ctrl-C to fio too; kill(1) does not.
-            let _ = kill_process(Pid::from_child(&child), Signal::INT);
+impl Fio {
+    /// fio with this engine and its options.
+    pub fn new(engine: &'static str, options: &'static [&'static str]) -> Fio {
+        Fio {
+            engine,
+            options,
+            start: OnceCell::new(),
         }
-        std::thread::sleep(Duration::from_millis(20));
     }
-    collect(child)
+
+    /// Runs one turn of random reads. `options` are those of the turn.
+    pub fn play(&self, turn: &Turn<'_>, options: &[String]) -> Result<Round, Problem> {
+        let start = || self.start_and_end(turn, options).unwrap_or_default();
+        let start = *self.start.get_or_init(start);
+        let ((ops, seconds, lat_us), used) = self.run(turn, options, turn.amount)?;
+        Ok(Round {
+            lat_us,
+            ..Round::new(ops, turn.block, seconds, used - start)
+        })
+    }
+
+    /// The use of the processor by a run that reads a single block: the median of three runs.
+    fn start_and_end(&self, turn: &Turn<'_>, options: &[String]) -> Result<Usage, Problem> {
+        let mut runs = (0..3)
+            .map(|_| Ok(self.run(turn, options, Amount::Ops(1))?.1))
+            .collect::<Result<Vec<Usage>, Problem>>()?;
+        runs.sort_by(|a, b| a.cpu().total_cmp(&b.cpu()));
+        Ok(runs[1])
+    }
+
+    fn run(
+        &self,
+        turn: &Turn<'_>,
+        options: &[String],
+        amount: Amount,
+    ) -> Result<(Said, Usage), Problem> {
+        let mut command = command(turn, self.engine, amount);
+        command.args(options).args(self.options);
+        let ended = child::run(command, true, turn.stop)?.ok_or(Problem::Interrupted)?;
+        let said = read(&ended.said).ok_or_else(|| no_figures(&ended.said))?;
+        Ok((said, ended.used))
+    }
 }
 
 fn command(turn: &Turn<'_>, engine: &str, amount: Amount) -> Command {
@@ -145,7 +112,7 @@ fn command(turn: &Turn<'_>, engine: &str, amount: Amount) -> Command {
     filename.push(names);
     let mut command = Command::new("fio");
     command
-        .arg("--name=nowait-bench")
+        .args(["--name=nowait-bench", "--rw=randread", "--readonly"])
         .args(["--output-format=json", "--invalidate=1", "--thread"])
         .args(["--clat_percentiles=0", "--lat_percentiles=1"])
         .arg("--percentile_list=50:90:99:99.9:99.99")
@@ -157,22 +124,13 @@ fn command(turn: &Turn<'_>, engine: &str, amount: Amount) -> Command {
         .arg(format!("--size={}", turn.files.total()))
         // fio accepts 63 bits.
         .arg(format!("--randseed={}", turn.seed >> 1))
-        .arg(match turn.advice {
-            Advice::Random => "--fadvise_hint=random",
-            Advice::Normal => "--fadvise_hint=0",
-        });
+        .arg("--fadvise_hint=0");
     match amount {
         Amount::Ops(ops) => command.arg(format!("--io_size={}", ops * turn.block)),
-        // Without --time_based fio ends when each block was read once, as the other contenders do.
-        Amount::Seconds(seconds) => command.arg(format!("--runtime={}ms", (seconds * 1e3).ceil())),
+        Amount::Seconds(seconds) => command
+            .args(["--norandommap", "--time_based"])
+            .arg(format!("--runtime={}ms", (seconds * 1e3).ceil())),
     };
-    if let (Order::Any, Amount::Seconds(_)) = (turn.order, amount) {
-        command.args(["--norandommap", "--time_based"]);
-    }
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
     command
 }
 
@@ -188,24 +146,6 @@ pub fn escaped(name: &[u8]) -> OsString {
     OsString::from_vec(out)
 }
 
-/// Returns the output of fio, which has ended. A pipe has room for all of it.
-fn collect(child: Child) -> Result<String, Problem> {
-    let output = child
-        .wait_with_output()
-        .map_err(|e| Problem::of("fio", e))?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    // After an interrupt fio exits with an error code, and prints its figures.
-    if output.status.success() || said.contains("\"jobs\"") {
-        Ok(said)
-    } else {
-        let why = String::from_utf8_lossy(&output.stderr).into_owned();
-        Err(Problem::of(
-            "fio failed",
-            if why.is_empty() { said } else { why }.trim(),
-        ))
-    }
-}
-
 /// The jobs of fio's JSON. fio may print messages before it.
 pub fn jobs(said: &str) -> Option<Vec<Value>> {
     let mut json: Value = serde_json::from_str(&said[said.find('{')?..]).ok()?;
@@ -218,16 +158,12 @@ pub fn no_figures(said: &str) -> Problem {
     Problem::Failed(format!("fio printed no figures: {said}"))
 }
 
-/// Reads the figures of fio's first job.
+/// Reads the figures of fio's first job; `None` if it has read nothing.
 fn read(said: &str) -> Option<Said> {
     let jobs = jobs(said)?;
     let job = jobs.first()?;
     let error = job.get("error").and_then(Value::as_i64).unwrap_or(0);
-    let did = |what: &str| {
-        job.get(what)
-            .filter(|did| did["total_ios"].as_u64() > Some(0))
-    };
-    let read = did("read").or(did("write"))?;
+    let read = job.get("read")?;
     let ops = read.get("total_ios")?.as_u64()?;
     let rate = read.get("iops")?.as_f64()?;
     let seconds = if rate > 0.0 { ops as f64 / rate } else { 0.0 };
@@ -243,7 +179,7 @@ fn read(said: &str) -> Option<Said> {
             max: lat.get("max")?.as_f64()? / 1e3,
         })
     })();
-    (error == 0).then_some((ops, seconds, lat_us))
+    (error == 0 && ops > 0).then_some((ops, seconds, lat_us))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use nowait::engine::{Backend, Engine, Options};
 use nowait::read::NowaitPolicy;
-use nowait::{File, Mode, OpenOptions, Provenance, ReadAt};
+use nowait::{File, Mode, OpenOptions, Provenance};
 
 use crate::harness::contender::Fit;
 use crate::harness::round::Round;
@@ -27,8 +27,6 @@ pub struct Asked {
     /// True if the calling thread asks for residency and reads cached blocks itself. The engine
     /// reads the others.
     pub caller_asks: bool,
-    /// The longest read that the calling thread copies, in bytes, if it is not the default.
-    pub copy_limit: Option<usize>,
 }
 
 impl Asked {
@@ -38,10 +36,6 @@ impl Asked {
             .depth(depth.max(256))
             .mode(self.mode)
             .nowait_policy(self.trying);
-        let options = match self.copy_limit {
-            Some(bytes) => options.copy_limit(bytes),
-            None => options,
-        };
         match self.backend {
             Some(backend) => options.backend(backend),
             None => options,
@@ -130,42 +124,27 @@ impl Known {
 }
 
 /// One read in a contender's way.
-enum Reading<'a> {
-    Library(ReadAt<'a, Vec<u8>>),
-    /// Not yet asked for.
-    Asking(&'a File, Vec<u8>, u64),
-    Over,
-}
-
-impl Future for Reading<'_> {
-    type Output = (nowait::Result<usize>, Vec<u8>, Provenance);
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        loop {
-            match &mut *self {
-                Reading::Library(read) => {
-                    let done = Pin::new(read).poll(cx);
-                    return done.map(|done| (done.result, done.buf, done.provenance));
-                }
-                Reading::Over => return Poll::Pending,
-                Reading::Asking(..) => {}
-            }
-            let Reading::Asking(file, mut buffer, offset) =
-                std::mem::replace(&mut *self, Reading::Over)
-            else {
-                continue;
-            };
-            let len = buffer.len() as u64;
-            if matches!(file.residency().is_resident(offset, len), Ok(answer) if answer.known() == Some(true))
-            {
-                let result = file.blocking_read_at(&mut buffer[..], offset);
-                let mut provenance = Provenance::default();
-                provenance.cached = buffer.len();
-                return Poll::Ready((result, buffer, provenance));
-            }
-            *self = Reading::Library(file.read_at(buffer, offset));
-        }
+async fn read(
+    file: &File,
+    mut buffer: Vec<u8>,
+    offset: u64,
+    caller_asks: bool,
+) -> (nowait::Result<usize>, Vec<u8>, Provenance) {
+    let len = buffer.len();
+    let is_cached = || {
+        file.residency()
+            .is_resident(offset, len as u64)
+            .ok()?
+            .known()
+    };
+    if caller_asks && is_cached() == Some(true) {
+        let mut provenance = Provenance::default();
+        provenance.cached = len;
+        let result = file.blocking_read_at(&mut buffer[..], offset);
+        return (result, buffer, provenance);
     }
+    let done = file.read_at(buffer, offset).await;
+    (done.result, done.buf, done.provenance)
 }
 
 /// One task: reads until the lane says no.
@@ -187,11 +166,7 @@ async fn task(
         };
         let file = &files[place.file];
         let mut watched = Watched {
-            future: if asked.caller_asks {
-                Reading::Asking(file, buffer, place.offset)
-            } else {
-                Reading::Library(file.read_at(buffer, place.offset))
-            },
+            future: pin!(read(file, buffer, place.offset, asked.caller_asks)),
             timed: timer.is_some(),
             longest: Duration::ZERO,
             polls: 0,
@@ -255,8 +230,8 @@ async fn give_way() {
 
 /// One future after the other. Each is polled once, which is enough for a hit, and awaited if it is
 /// not ready then.
-pub fn single(turn: &Turn<'_>, asked: Asked) -> Result<Round, Problem> {
-    let engine = asked.engine(turn.depth)?;
+pub fn single(turn: &Turn<'_>) -> Result<Round, Problem> {
+    let engine = Asked::default().engine(turn.depth)?;
     let files = open(turn, &engine)?;
     let mut round = turn.run(|lane| {
         let mut buffer = vec![1u8; turn.block as usize];

@@ -10,7 +10,7 @@ use nowait::engine::{Backend, LocalEngine, Options, Submit, Wait};
 use nowait::op::{Op, Read};
 
 use crate::harness::contender::Fit;
-use crate::harness::place::Place;
+use crate::harness::offsets::Place;
 use crate::harness::round::Round;
 use crate::harness::turn::{Lane, Turn};
 use nowait_cli::problem::Problem;
@@ -136,16 +136,8 @@ fn with_engine(
     turn: &Turn<'_>,
     work: impl Fn(&mut Lane<'_>, &mut LocalEngine, &[Handle]) -> Result<(), Problem> + Sync,
 ) -> Result<Round, Problem> {
-    let handles = turn
-        .files
-        .open()?
-        .into_iter()
-        .enumerate()
-        .map(|(number, file)| {
-            turn.advise(number, &file)?;
-            Ok(Handle::new(file)?)
-        })
-        .collect::<Result<Vec<_>, Problem>>()?;
+    let handles = turn.open()?.into_iter().map(Handle::new);
+    let handles = handles.collect::<Result<Vec<_>, _>>()?;
     let facts = Mutex::new(None);
     let mut round = turn.run(|lane| {
         let mut engine = Options::new().depth(turn.depth).build_local()?;

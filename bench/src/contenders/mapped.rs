@@ -8,7 +8,7 @@ use nowait::mapping::{Budget, Mapping};
 
 use super::{blocking, future};
 use crate::harness::round::Round;
-use crate::harness::scramble::mix;
+use crate::harness::scramble::Random;
 use crate::harness::turn::{Lane, Turn};
 use nowait_cli::problem::Problem;
 
@@ -117,14 +117,10 @@ fn many<F>(
     let mut total = 0u64;
     lane.begin();
     while let Some(place) = lane.next() {
-        let mut state = mix(place.offset) | 1;
+        let mut random = Random::new(place.offset);
         let (file, blocks) = (&files[place.file], blocks[place.file]);
         for _ in 0..BORROWS {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            // The upper half of a product is a number below `blocks`.
-            let block = ((u128::from(state) * u128::from(blocks)) >> 64) as u64;
+            let block = random.below(blocks);
             let Some(sum) = sum_at(file, block * turn.block) else {
                 let why = "a part of the file is not resident";
                 return Err(Problem::Failed(why.into()));

@@ -19,7 +19,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 
 use super::call;
-use crate::harness::place::Place;
+use crate::harness::offsets::Place;
 use crate::harness::round::Round;
 use crate::harness::turn::{Lane, Turn};
 use nowait_cli::problem::Problem;
@@ -115,10 +115,7 @@ fn try_cache(file: &File, job: &mut Job) -> io::Result<usize> {
 /// Runs a turn with a pool of this many threads. With `first` the dispatcher tries the page cache
 /// before it queues a read.
 pub fn pool(turn: &Turn<'_>, threads: usize, first: bool) -> Result<Round, Problem> {
-    let files = turn.files.open()?;
-    for (number, file) in files.iter().enumerate() {
-        turn.advise(number, file)?;
-    }
+    let files = turn.open()?;
     let pool = Pool::default();
     turn.run(|lane| {
         std::thread::scope(|scope| {

@@ -55,40 +55,37 @@ pub struct Bench<'a> {
     rounds: u32,
     /// The settings that all areas have.
     settings: Map<String, Value>,
+    /// The same in words.
+    about: String,
     notes: RefCell<Vec<String>>,
     pub stop: Stop,
 }
 
 impl<'a> Bench<'a> {
-    /// Checks that the output can be written, before time is spent on measuring.
-    pub fn new(
-        area: &'static str,
-        output: &'a Output,
-        rounds: u32,
-        stop: Stop,
-    ) -> Result<Bench<'a>, Problem> {
-        output.prepare()?;
+    pub fn new(area: &'static str, output: &'a Output, rounds: u32, stop: Stop) -> Bench<'a> {
         let settings = json!({
             "rounds": rounds,
             "order": "contenders take turns within a round; each round begins with the next one",
             "interval": "order statistics of the paired ratios (sign test); see coverage",
         });
-        Ok(Bench {
+        Bench {
             area,
             output,
             rounds,
             settings: object(settings),
+            about: format!("rounds: {rounds}"),
             notes: RefCell::default(),
             stop,
-        })
+        }
     }
 
     /// The same for an area whose turns last a given time.
-    pub fn timed(area: &'static str, timed: &'a Timed, stop: Stop) -> Result<Bench<'a>, Problem> {
-        let mut bench = Bench::new(area, &timed.output, timed.rounds.count(), stop)?;
+    pub fn timed(area: &'static str, timed: &'a Timed, stop: Stop) -> Bench<'a> {
+        let mut bench = Bench::new(area, &timed.output, timed.rounds.count(), stop);
         let of_timed = json!({"seconds": timed.seconds, "seed": timed.rounds.seed});
         bench.settings.extend(object(of_timed));
-        Ok(bench)
+        bench.about = format!("{} s a turn, {}", timed.seconds, bench.about);
+        bench
     }
 
     /// Adds a note to the results, once.
@@ -99,6 +96,11 @@ impl<'a> Bench<'a> {
         }
     }
 
+    /// Adds a note, if there is one.
+    pub fn note_some(&self, note: Option<String>) {
+        note.into_iter().for_each(|note| self.note(note));
+    }
+
     /// Returns the contenders that are available, and notes the others. `asked` are those that the
     /// user has named: one that is not available is an error. Without any, all are tried.
     pub fn choose<N: ValueEnum + PartialEq + Copy>(
@@ -106,17 +108,11 @@ impl<'a> Bench<'a> {
         asked: &[N],
         fits: impl Fn(N) -> Fit,
     ) -> Result<Vec<N>, Problem> {
-        self.choose_of(asked, N::value_variants(), fits)
-    }
-
-    /// The same; without any that the user has named, those of `default` are tried.
-    pub fn choose_of<N: ValueEnum + PartialEq + Copy>(
-        &self,
-        asked: &[N],
-        default: &[N],
-        fits: impl Fn(N) -> Fit,
-    ) -> Result<Vec<N>, Problem> {
-        let names = if asked.is_empty() { default } else { asked };
+        let names = if asked.is_empty() {
+            N::value_variants()
+        } else {
+            asked
+        };
         let mut available = Vec::new();
         for name in once_each(names) {
             match fits(name) {
@@ -179,8 +175,11 @@ impl<'a> Bench<'a> {
         Ok(cells)
     }
 
-    /// A run without results. `settings` is an object with those of the area alone.
-    pub fn run(&self, machine: Machine, settings: Value) -> Run {
+    /// A run without results. `settings` is an object with those of the area alone: in words
+    /// "about", "cache" and "legend", and others that are not in the command line.
+    pub fn run(&self, machine: Machine, mut settings: Value) -> Run {
+        let about = settings["about"].as_str().map(|about| format!("{about}, "));
+        settings["about"] = json!(about.unwrap_or_default() + &self.about);
         let mut run = Run::new(self.area, machine, settings);
         run.settings.extend(self.settings.clone());
         run
@@ -193,6 +192,6 @@ impl<'a> Bench<'a> {
             .into_inner()
             .into_iter()
             .for_each(|n| run.note(n));
-        self.output.finish(run)
+        self.output.finish(&run)
     }
 }

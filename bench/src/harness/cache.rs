@@ -10,8 +10,9 @@ use nowait::residency::{page_size, residency};
 use rustix::fs::Advice;
 
 use super::draws::{F1, Mix};
-use super::files::Files;
+use super::files::{Files, advise_random};
 use super::memory;
+use super::offsets::Place;
 use super::offsets::{Offsets, Order};
 use super::scramble::picked;
 use super::turn::Turn;
@@ -118,11 +119,12 @@ impl Cache {
                 for (file, blocks) in open.iter().zip(&warm) {
                     warm_blocks(file, blocks, block)?;
                 }
-                let there = count(
-                    &open[F1],
-                    &warm[F1][warm[F1].len().saturating_sub(SAMPLES)..],
-                    block,
-                )?;
+                let least_popular = warm[F1].iter().rev().take(SAMPLES);
+                let places = least_popular.map(|at| Place {
+                    offset: at * block,
+                    ..Place::default()
+                });
+                let there = count(&open, places, block)?;
                 Ok(there.filter(|&n| n < SAMPLES.min(warm[F1].len())).map(|_| {
                     "not warm: some of f1's popular blocks had left the page cache again before a \
                      turn: choose a smaller --size"
@@ -168,6 +170,15 @@ pub fn resident(files: &[File]) -> Option<u64> {
     let pages = |file| Some(residency(file, 0..u64::MAX).ok()?.known()?.cached);
     let pages: Option<u64> = files.iter().map(pages).sum();
     Some(pages? * page_size())
+}
+
+/// Reads the first `size` bytes of a file, unless all of them are cached.
+pub fn warm(file: &File, size: u64) -> Result<(), Problem> {
+    let cached = residency(file, 0..size)?.known();
+    match cached.is_some_and(|known| known.cached * page_size() >= size) {
+        true => Ok(()),
+        false => read_through(file, size),
+    }
 }
 
 /// Reads a file, so that the page cache has it.
@@ -226,7 +237,7 @@ pub fn sync(path: &Path) -> Result<(), Problem> {
 
 /// Brings these blocks into the page cache and no others.
 pub fn warm_blocks(file: &File, blocks: &[u64], block: u64) -> Result<(), Problem> {
-    rustix::fs::fadvise(file, 0, None, Advice::Random).map_err(|e| Problem::of("fadvise", e))?;
+    advise_random(file)?;
     let mut blocks = blocks.to_vec();
     blocks.sort_unstable();
     // So that the device has many at a time; neighbours as one, up to what the kernel reads ahead
@@ -254,12 +265,16 @@ pub fn warm_blocks(file: &File, blocks: &[u64], block: u64) -> Result<(), Proble
     Ok(())
 }
 
-/// How many of these blocks are cached; `None` if the kernel does not report it.
-fn count(file: &File, blocks: &[u64], block: u64) -> Result<Option<usize>, Problem> {
-    let mut buffer = vec![0; block as usize];
+/// How many of these places are cached; `None` if the kernel does not report it.
+fn count(
+    open: &[File],
+    places: impl Iterator<Item = Place>,
+    len: u64,
+) -> Result<Option<usize>, Problem> {
+    let mut buffer = vec![0; len as usize];
     let mut there = 0;
-    for at in blocks {
-        match cached(file, &mut buffer, at * block)? {
+    for place in places {
+        match cached(&open[place.file], &mut buffer, place.offset)? {
             Cached::All(_) => there += 1,
             Cached::Prefix(_) | Cached::Nothing => {}
             Cached::Unsupported(_) => return Ok(None),
@@ -274,19 +289,10 @@ fn sample(files: &Files, open: &[File], seed: u64) -> Result<Option<usize>, Prob
     let size = least.min(4096);
     let blocks = vec![least / size; open.len()];
     let mut offsets = Offsets::new(Order::Any, (&blocks, size), !seed, (0, 1));
-    let mut buffer = vec![0; size as usize];
-    let mut there = 0;
     for file in open {
         // So that a look at what is not there brings one page and no more.
-        rustix::fs::fadvise(file, 0, None, Advice::Random)
-            .map_err(|e| Problem::of("fadvise", e))?;
+        advise_random(file)?;
     }
-    for place in std::iter::from_fn(|| offsets.place()).take(SAMPLES) {
-        match cached(&open[place.file], &mut buffer, place.offset)? {
-            Cached::All(_) => there += 1,
-            Cached::Prefix(_) | Cached::Nothing => {}
-            Cached::Unsupported(_) => return Ok(None),
-        }
-    }
-    Ok(Some(there))
+    let places = std::iter::from_fn(|| offsets.place()).take(SAMPLES);
+    count(open, places, size)
 }

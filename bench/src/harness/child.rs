@@ -1,8 +1,8 @@
 //! A turn that is a process: from its start to its end, with its time and its use of the processor.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::process::CommandExt;
+use std::io::{Read, Seek, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -20,26 +20,29 @@ pub struct Ended {
     pub used: Usage,
     /// Its output, if it was kept.
     pub said: String,
+    /// True if it was killed, as the kernel does for want of memory.
+    pub killed: bool,
 }
 
 /// Runs a process to its end; `None` after Ctrl-C, which also ends the children of the process. Its
 /// output is kept, or goes to /dev/null.
 pub fn run(command: Command, keep: bool, stop: &Stop) -> Result<Option<Ended>, Problem> {
-    play(command, Stdio::null(), keep, None, stop)
+    let ended = play(command, Stdio::null(), keep, None, stop)?;
+    Ok(Some(ended).filter(|_| !stop.asked()))
 }
 
 /// The same for a process that reads `input` and whose output is kept. It fails if it takes longer
-/// than a time.
+/// than a time. After Ctrl-C its output is what it has said until then.
 pub fn talk(
     command: Command,
-    input: &str,
-    longest: Duration,
+    input: &[u8],
+    longest: Option<Duration>,
     stop: &Stop,
-) -> Result<Option<Ended>, Problem> {
+) -> Result<Ended, Problem> {
     let mut file = tempfile::tempfile().map_err(no_file)?;
-    let written = file.write_all(input.as_bytes());
-    written.and_then(|()| file.rewind()).map_err(no_file)?;
-    play(command, file.into(), true, Some(longest), stop)
+    let written = file.write_all(input).and_then(|()| file.rewind());
+    written.map_err(no_file)?;
+    play(command, file.into(), true, longest, stop)
 }
 
 fn no_file(e: std::io::Error) -> Problem {
@@ -56,7 +59,7 @@ fn play(
     keep: bool,
     longest: Option<Duration>,
     stop: &Stop,
-) -> Result<Option<Ended>, Problem> {
+) -> Result<Ended, Problem> {
     let program = command.get_program().to_string_lossy().into_owned();
     // The output goes to files: nothing reads it while the process runs, and a full pipe would
     // block it.
@@ -83,25 +86,23 @@ fn play(
     }
     let status = child.wait().map_err(|e| Problem::of(&program, e))?;
     let seconds = start.elapsed().as_secs_f64();
-    let whole = whole?;
-    if stop.asked() {
-        return Ok(None);
-    }
-    if !whole {
+    let killed = status.signal() == Some(Signal::KILL.as_raw());
+    if !whole? && !stop.asked() {
         return Err(Problem::Failed(format!("{program} took too long")));
     }
-    if !status.success() {
+    if !(status.success() || killed || stop.asked()) {
         let why = text(&mut err);
         let why = why.lines().next().unwrap_or_default();
         return Err(Problem::Failed(format!(
             "{program} failed ({status}): {why}"
         )));
     }
-    Ok(Some(Ended {
+    Ok(Ended {
         seconds,
         used: Usage::of_children() - before,
         said: text(&mut out),
-    }))
+        killed,
+    })
 }
 
 /// Waits for the end of a process. Returns false after Ctrl-C, and if it is late.
@@ -125,8 +126,6 @@ fn wait(child: &Child, late: Option<Instant>, stop: &Stop) -> Result<bool, Probl
 fn text(file: &mut File) -> String {
     let mut bytes = Vec::new();
     // Output that cannot be read is treated as empty.
-    let _ = file
-        .seek(SeekFrom::Start(0))
-        .and_then(|_| file.read_to_end(&mut bytes));
+    let _ = file.rewind().and_then(|()| file.read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes).into_owned()
 }

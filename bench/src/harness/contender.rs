@@ -21,6 +21,20 @@ pub fn words<N: ValueEnum>(values: &[N]) -> Vec<String> {
     values.iter().map(Word::word).collect()
 }
 
+/// The option of areas whose contenders are named.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Contenders<N: ValueEnum + Send + Sync + 'static> {
+    /// The contenders [default: all that are available]
+    #[arg(
+        id = "contenders",
+        long,
+        value_enum,
+        value_name = "A,B,…",
+        value_delimiter = ','
+    )]
+    pub names: Vec<N>,
+}
+
 /// A contender that is a value of an option.
 pub trait Named: ValueEnum {
     /// True for nowait.

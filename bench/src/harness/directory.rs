@@ -60,21 +60,14 @@ impl Directory {
                     remedy,
                 }
             }
-            None => Directory::here(None, bytes, remedy)?,
-        })
-    }
-
-    /// A new directory in `parent`, by default in the current directory.
-    pub fn here(
-        parent: Option<&Path>,
-        bytes: u64,
-        remedy: &'static str,
-    ) -> Result<Directory, Problem> {
-        let made = scratch(parent, bytes, remedy)?;
-        Ok(Directory {
-            path: made.path().to_owned(),
-            disk: Disk::Here { _made: made },
-            remedy,
+            None => {
+                let made = scratch(None, bytes, remedy)?;
+                Directory {
+                    path: made.path().to_owned(),
+                    disk: Disk::Here { _made: made },
+                    remedy,
+                }
+            }
         })
     }
 

@@ -13,8 +13,8 @@
 
 use serde::Serialize;
 
-use super::place::Place;
-use super::scramble::{mix, permute};
+use super::offsets::Place;
+use super::scramble::{Random, mix, permute};
 
 /// The classes, in the order of their files.
 pub const CLASSES: [&str; 3] = ["f1", "f2", "f3"];
@@ -76,7 +76,7 @@ pub struct Draws {
     block: u64,
     popular: Vec<f64>,
     seed: u64,
-    state: u64,
+    random: Random,
     /// The numbers of blocks of f2 and f3 that were drawn.
     f2_drawn: u64,
     f3_drawn: u64,
@@ -100,7 +100,7 @@ impl Draws {
             block,
             popular: popularity(blocks[F1], of.theta),
             seed,
-            state: mix(seed) | 1,
+            random: Random::new(seed),
             f2_drawn: 0,
             f3_drawn: 0,
             book,
@@ -108,11 +108,7 @@ impl Draws {
     }
 
     fn random(&mut self) -> u64 {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        // The low bits of successive states are correlated.
-        mix(self.state)
+        mix(self.random.next())
     }
 
     /// The next place; `None` if all blocks of f2 or f3 were read.

@@ -2,15 +2,16 @@
 //! compress or deduplicate. An existing file is never written.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
+use std::io::Write;
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{Advice, FallocateFlags};
 use serde::Serialize;
 use tempfile::TempDir;
 
-use super::scramble::mix;
+use super::scramble::Random;
 use nowait_cli::problem::Problem;
 use nowait_cli::progress::Progress;
 use nowait_cli::size::Size;
@@ -24,8 +25,6 @@ pub struct Files {
     pub paths: Vec<PathBuf>,
     /// The bytes of each file that are read.
     pub sizes: Vec<u64>,
-    /// The origin of the files.
-    pub made: Made,
     #[serde(skip)]
     _directory: Option<TempDir>,
 }
@@ -35,51 +34,23 @@ fn readable<S: serde::Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, S::
     to.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
 }
 
-/// The origin of the files, and their removal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Made {
-    /// All files existed.
-    None,
-    /// Some were made, and are kept because the user has named them.
-    Kept,
-    /// All were made, and are removed at the end.
-    Temporary,
-}
-
-/// The files that a measurement needs.
-#[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
-    /// The path that the user has named.
-    pub path: Option<&'a Path>,
-    /// The size of all files together.
-    pub size: Size,
-    /// The share of each file in the size. Files of equal shares are read as far as the smallest of
-    /// them goes.
-    pub shares: &'a [u64],
-    /// The largest block that will be read.
-    pub block: u64,
-}
-
-impl Wanted<'_> {
-    /// The bytes of each file, in whole blocks.
-    fn sizes(&self) -> Vec<u64> {
-        let all: u64 = self.shares.iter().sum();
-        self.shares
-            .iter()
-            .map(|share| {
-                let size = u128::from(self.size.0) * u128::from(*share) / u128::from(all.max(1));
-                size as u64 / self.block * self.block
-            })
-            .collect()
-    }
-}
-
 impl Files {
-    /// Finds or makes the files.
-    pub fn prepare(wanted: Wanted<'_>, stop: &Stop) -> Result<Files, Problem> {
-        let sizes = wanted.sizes();
-        let (paths, directory) = match wanted.path {
+    /// Finds or makes the files: PATH, or PATH-0, PATH-1, … for more than one, which have these
+    /// shares of the size. Files of equal shares are read as far as the smallest of them goes, in
+    /// whole blocks.
+    pub fn prepare(
+        (path, size): (Option<&Path>, Size),
+        shares: &[u64],
+        block: u64,
+        stop: &Stop,
+    ) -> Result<Files, Problem> {
+        let all: u64 = shares.iter().sum();
+        let size_of = |share: &u64| {
+            let size = u128::from(size.0) * u128::from(*share) / u128::from(all.max(1));
+            size as u64 / block * block
+        };
+        let sizes: Vec<u64> = shares.iter().map(size_of).collect();
+        let (paths, directory) = match path {
             Some(path) => (numbered(path, sizes.len()), None),
             None => {
                 let (paths, directory) = temporary(&sizes)?;
@@ -96,30 +67,24 @@ impl Files {
             if sizes.contains(&0) {
                 return Err(Problem::Usage(format!(
                     "--size {} is less than one block of {} in each of {} file(s): raise --size",
-                    wanted.size,
-                    Size(wanted.block),
+                    size,
+                    Size(block),
                     sizes.len(),
                 )));
             }
             make(&missing, stop)?;
         }
-        let made = match (&directory, missing.is_empty()) {
-            (Some(_), _) => Made::Temporary,
-            (None, false) => Made::Kept,
-            (None, true) => Made::None,
-        };
         let mut sizes = paths
             .iter()
-            .map(|path| usable(path, wanted.block))
+            .map(|path| usable(path, block))
             .collect::<Result<Vec<u64>, Problem>>()?;
-        if wanted.shares.iter().all(|share| *share == wanted.shares[0]) {
+        if shares.iter().all(|share| *share == shares[0]) {
             let least = sizes.iter().copied().min().unwrap_or(0);
             sizes.fill(least);
         }
         Ok(Files {
             paths,
             sizes,
-            made,
             _directory: directory,
         })
     }
@@ -129,7 +94,6 @@ impl Files {
         Files {
             sizes: vec![each; paths.len()],
             paths,
-            made: Made::None,
             _directory: None,
         }
     }
@@ -236,12 +200,16 @@ pub fn open(path: &Path) -> Result<File, Problem> {
     File::open(path).map_err(|e| Problem::of(format_args!("cannot open {}", path.display()), e))
 }
 
+/// Tells the kernel not to read ahead: POSIX_FADV_RANDOM.
+pub fn advise_random(file: impl AsFd) -> Result<(), Problem> {
+    rustix::fs::fadvise(file, 0, None, Advice::Random).map_err(|e| Problem::of("fadvise", e))
+}
+
 /// Opens a file or block device with O_DIRECT.
-pub fn open_direct(path: &Path, write: bool) -> Result<File, Problem> {
+pub fn open_direct(path: &Path) -> Result<File, Problem> {
     let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
     OpenOptions::new()
         .read(true)
-        .write(write)
         .custom_flags(direct)
         .open(path)
         .map_err(|e| {
@@ -252,11 +220,6 @@ pub fn open_direct(path: &Path, write: bool) -> Result<File, Problem> {
             };
             Problem::Failed(format!("cannot open {shown} with O_DIRECT: {e}{hint}"))
         })
-}
-
-/// The size of a file or block device in bytes.
-pub fn length(mut file: &File) -> std::io::Result<u64> {
-    file.seek(SeekFrom::End(0))
 }
 
 /// How many bytes of an existing file can be read in whole blocks.
@@ -391,17 +354,17 @@ fn make_one(
     Ok(())
 }
 
-/// Pseudo-random bytes (xorshift64), which a filesystem cannot compress or deduplicate.
+/// Pseudo-random bytes, which a filesystem cannot compress or deduplicate.
 pub struct Noise {
     piece: Vec<u8>,
-    state: u64,
+    random: Random,
 }
 
 impl Noise {
     pub fn new(seed: u64) -> Noise {
         Noise {
             piece: vec![0; 1 << 20],
-            state: mix(seed) | 1,
+            random: Random::new(seed),
         }
     }
 
@@ -409,10 +372,7 @@ impl Noise {
     pub fn bytes(&mut self, wanted: u64) -> &[u8] {
         let len = wanted.min(self.piece.len() as u64) as usize;
         for word in self.piece[..len.next_multiple_of(8)].chunks_exact_mut(8) {
-            self.state ^= self.state << 13;
-            self.state ^= self.state >> 7;
-            self.state ^= self.state << 17;
-            word.copy_from_slice(&self.state.to_le_bytes());
+            word.copy_from_slice(&self.random.next().to_le_bytes());
         }
         &self.piece[..len]
     }

@@ -7,8 +7,18 @@
 //! from three files, each in its own way.
 
 use super::draws::{Draws, Mix};
-use super::place::Place;
-use super::scramble::{mix, permute};
+use super::scramble::{Random, mix, permute};
+
+/// A place to read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Which of the files.
+    pub file: usize,
+    /// Bytes from its start.
+    pub offset: u64,
+    /// True if the bench knows the block to be cached; `None` if it does not keep track.
+    pub booked: Option<bool>,
+}
 
 /// How the places are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,7 +55,7 @@ pub struct Offsets {
 enum Way {
     Once { seed: u64, next: u64, step: u64 },
     Rising { next: u64, step: u64 },
-    Any { state: u64 },
+    Any(Random),
     Mix(Box<Draws>),
 }
 
@@ -71,9 +81,9 @@ impl Offsets {
                 next: lane as u64,
                 step: lanes as u64,
             },
-            (Order::Any | Order::Mix(_), _) => Way::Any {
-                state: mix(seed.wrapping_add((lane as u64) << 32)) | 1,
-            },
+            (Order::Any | Order::Mix(_), _) => {
+                Way::Any(Random::new(seed.wrapping_add((lane as u64) << 32)))
+            }
         };
         Offsets {
             way,
@@ -87,12 +97,7 @@ impl Offsets {
     #[inline]
     pub fn place(&mut self) -> Option<Place> {
         let index = match &mut self.way {
-            Way::Any { state } => {
-                *state ^= *state << 13;
-                *state ^= *state >> 7;
-                *state ^= *state << 17;
-                ((u128::from(*state) * u128::from(self.blocks)) >> 64) as u64
-            }
+            Way::Any(random) => random.below(self.blocks),
             Way::Rising { next, step } => {
                 let at = *next % self.blocks;
                 *next += *step;

@@ -18,6 +18,11 @@ pub fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(LONGEST).max(1)
 }
 
+/// A quantile of a histogram in nanoseconds; `None` if it is empty.
+pub fn quantile(histogram: &Histogram<u64>, quantile: f64) -> Option<f64> {
+    (!histogram.is_empty()).then(|| histogram.value_at_quantile(quantile) as f64)
+}
+
 /// Percentiles of latencies in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Percentiles {

@@ -1,9 +1,9 @@
 //! A measurement of contenders that read the same files.
 //!
 //! ```text
-//!  options ─► plan: groups of readers ─► files: found or made ─► rounds ─► report
-//!                                            │ for each round, group and reader: a turn
-//!                                            └─ prepare the page cache ─ way(turn) ─ Round
+//!  options ─► plan: groups ─► files: found or made ─► rounds ─► report
+//!                                 │ for each round, group and contender: a turn
+//!                                 └─ prepare the page cache ─ play(turn) ─ Round
 //! ```
 
 use std::collections::BTreeMap;
@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 
 use super::bench::{Bench, Group};
 use super::cache::Cache;
-use super::contender::{Contender, Word, once_each};
-use super::files::{Files, Wanted};
+use super::contender::{Contender, once_each};
+use super::files::Files;
 use super::machine::Machine;
 use super::offsets::Order;
 use super::percentiles::histogram;
@@ -29,36 +29,6 @@ use super::run::{Cell, Run};
 use super::settings::{Amount, Common};
 use super::turn::Turn;
 use super::view::View;
-
-/// The function that runs a turn of a contender.
-pub type Way = Box<dyn Fn(&Turn<'_>) -> Result<Round, Problem>>;
-
-/// A contender that reads files.
-pub struct Reader {
-    name: String,
-    ours: bool,
-    pub way: Way,
-}
-
-impl Reader {
-    pub fn new(name: &impl Contender, way: Way) -> Reader {
-        Reader {
-            name: name.name(),
-            ours: name.is_ours(),
-            way,
-        }
-    }
-}
-
-impl Contender for Reader {
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
-    fn is_ours(&self) -> bool {
-        self.ours
-    }
-}
 
 /// The work of a group: reads of blocks.
 pub struct Work {
@@ -141,7 +111,7 @@ impl Label {
 }
 
 /// The plan of one measurement.
-pub struct Plan<'a> {
+pub struct Plan<'a, N> {
     pub bench: Bench<'a>,
     pub common: &'a Common,
     /// The share of each file in the size.
@@ -150,7 +120,7 @@ pub struct Plan<'a> {
     pub order: Order,
     /// One read in this many is timed.
     pub timed: u64,
-    pub groups: Vec<Group<Work, Reader>>,
+    pub groups: Vec<Group<Work, N>>,
     /// The base of the ratios is the first of these that takes part, or else the first contender.
     pub bases: &'static [&'static str],
     pub views: &'static [View],
@@ -166,11 +136,11 @@ pub struct Measured {
     pub latencies: BTreeMap<(String, &'static str), Histogram<u64>>,
 }
 
-impl<'a> Plan<'a> {
+impl<'a, N: Contender> Plan<'a, N> {
     /// A plan of cold reads of one file, without groups.
-    pub fn new(area: &'static str, common: &'a Common, stop: Stop) -> Result<Plan<'a>, Problem> {
-        Ok(Plan {
-            bench: Bench::new(area, &common.output, common.rounds.count(), stop)?,
+    pub fn new(area: &'static str, common: &'a Common, stop: Stop) -> Plan<'a, N> {
+        Plan {
+            bench: Bench::new(area, &common.output, common.rounds.count(), stop),
             common,
             shares: vec![1],
             cache: Cache::Cold,
@@ -180,50 +150,49 @@ impl<'a> Plan<'a> {
             bases: &[],
             views: &[],
             charts: None,
-        })
+        }
     }
 
-    /// Adds a group, unless it has no readers.
-    pub fn add(&mut self, work: Work, readers: impl IntoIterator<Item = Reader>) {
-        let readers: Vec<Reader> = readers.into_iter().collect();
-        if !readers.is_empty() {
+    /// Adds a group, unless it has no contenders.
+    pub fn add(&mut self, work: Work, contenders: Vec<N>) {
+        if !contenders.is_empty() {
             let (label, parameters) = (work.label.clone(), json!(work.label));
-            let group = Group::new(label.name(), parameters, work, readers);
+            let group = Group::new(label.name(), parameters, work, contenders);
             self.groups.push(group.titled(label.title()));
         }
     }
 
-    /// Measures the plan and prints the results.
-    pub fn conduct(self) -> Result<ExitCode, Problem> {
-        let measured = self.measure()?;
+    /// Measures the plan and prints the results. `play` runs a turn of a contender.
+    pub fn conduct(
+        self,
+        play: impl Fn(&N, &Turn<'_>, &Work) -> Result<Round, Problem>,
+    ) -> Result<ExitCode, Problem> {
+        let measured = self.measure(play)?;
         self.bench.finish(measured.run)
     }
 
     /// Measures the plan.
-    pub fn measure(&self) -> Result<Measured, Problem> {
+    pub fn measure(
+        &self,
+        play: impl Fn(&N, &Turn<'_>, &Work) -> Result<Round, Problem>,
+    ) -> Result<Measured, Problem> {
+        self.check_memory()?;
         if self.common.file.is_none() {
             // This is checked before a file is made that is too small.
             self.check_ops(self.common.size.0 / self.shares.len() as u64)?;
         }
-        let wanted = Wanted {
-            path: self.common.file.as_deref(),
-            size: self.common.size,
-            shares: &self.shares,
-            block: self.largest(),
-        };
-        let files = Files::prepare(wanted, &self.bench.stop)?;
+        let file = (self.common.file.as_deref(), self.common.size);
+        let files = Files::prepare(file, &self.shares, self.largest(), &self.bench.stop)?;
         self.check_ops(files.sizes[0])?;
         let machine = Machine::look(&files.paths[0])?;
         let (cache, _) = self.state(&self.groups[0].work);
-        cache
-            .begin(&files)?
-            .into_iter()
-            .for_each(|note| self.bench.note(note));
+        self.bench.note_some(cache.begin(&files)?);
         let mut latencies = BTreeMap::new();
-        let cells = self.bench.play(&self.groups, |group, reader, number| {
-            let round = self.turn(&files, &group.work, reader, number)?;
+        let cells = self.bench.play(&self.groups, |group, name, number| {
+            let play = |turn: &Turn<'_>| play(name, turn, &group.work);
+            let round = self.turn(&files, &group.work, play, number)?;
             for (class, figures) in round.iter().flat_map(|round| &round.classes) {
-                let key = (reader.name(), *class);
+                let key = (name.name(), *class);
                 let all: &mut Histogram<u64> = latencies.entry(key).or_insert_with(histogram);
                 // Both have the same bounds.
                 let _ = all.add(&figures.latency);
@@ -249,7 +218,7 @@ impl<'a> Plan<'a> {
         &self,
         files: &Files,
         work: &Work,
-        reader: &Reader,
+        play: impl Fn(&Turn<'_>) -> Result<Round, Problem>,
         number: usize,
     ) -> Result<Option<Round>, Problem> {
         let (cache, order) = self.state(work);
@@ -259,26 +228,20 @@ impl<'a> Plan<'a> {
             depth: self.common.depth as usize,
             threads: work.threads,
             amount: self.common.amount(),
-            advice: self.common.advice,
             order,
             timed: self.timed,
             seed: self.common.rounds.seed_of(number),
             stop: &self.bench.stop,
         };
-        cache
-            .prepare(&turn)?
-            .into_iter()
-            .for_each(|note| self.bench.note(note));
+        self.bench.note_some(cache.prepare(&turn)?);
         if self.bench.stop.asked() {
             return Ok(None);
         }
-        let round = (reader.way)(&turn);
+        let round = play(&turn);
         // Of a truncated file, a contender has errors or wrong figures.
         files.check()?;
         let round = round?;
-        early(&turn, &round)
-            .into_iter()
-            .for_each(|note| self.bench.note(note));
+        self.bench.note_some(early(&turn, &round));
         Ok((round.ops > 0).then_some(round))
     }
 
@@ -317,6 +280,20 @@ impl<'a> Plan<'a> {
         self.blocks().into_iter().max().unwrap_or(1)
     }
 
+    /// Checks that the buffers of all reads in flight fit into memory.
+    fn check_memory(&self) -> Result<(), Problem> {
+        let depth = u64::from(self.common.depth);
+        for Work { block, threads, .. } in self.groups.iter().map(|group| &group.work) {
+            if *block > 1 << 30 || block * depth * *threads as u64 > 8 << 30 {
+                return Err(Problem::Usage(format!(
+                    "blocks of {} at --depth {depth} need too much memory for buffers (8G at most)",
+                    Size(*block)
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Checks that a plan that reads each block once does not ask for more reads than blocks.
     fn check_ops(&self, each: u64) -> Result<(), Problem> {
         let most = each / self.largest() * self.shares.len() as u64;
@@ -331,45 +308,33 @@ impl<'a> Plan<'a> {
 
     fn settings(&self, files: &Files) -> Value {
         let common = self.common;
-        let threads: Vec<usize> = self.groups.iter().map(|group| group.work.threads).collect();
-        let mut threads = once_each(&threads);
-        threads.sort_unstable();
-        let (ops, seconds, amount) = match common.amount() {
-            Amount::Ops(ops) => (Some(ops), None, format!("{ops} reads")),
-            Amount::Seconds(seconds) => (None, Some(seconds), format!("{seconds} s")),
+        let (ops, amount) = match common.amount() {
+            Amount::Ops(ops) => (Some(ops), format!("{ops} reads")),
+            Amount::Seconds(seconds) => (None, format!("{seconds} s")),
         };
         let blocks = self.blocks();
         let words: Vec<String> = blocks.iter().map(|b| Size(*b).to_string()).collect();
-        let mut settings = json!({
+        json!({
             "about": format!(
-                "reads of {} in {} in {} file{}, depth {}, {amount} a turn, rounds: {}, advice {}",
+                "reads of {} in {} in {} file{}, depth {}, {amount} a turn",
                 words.join(", "),
                 Size(files.total()),
                 files.paths.len(),
                 if files.paths.len() == 1 { "" } else { "s" },
                 common.depth,
-                common.rounds.count(),
-                common.advice.word(),
             ),
             "files": files,
             "size": files.total(),
             "block": blocks,
-            "threads": threads,
             "depth": common.depth,
             "ops": ops,
-            "seconds": seconds,
-            "advice": common.advice,
             "cache": self.state(&self.groups[0].work).0.how(),
             "seed": common.rounds.seed,
             "timed": format!("1 read in {}", self.timed),
             "legend": "Medians over rounds; us: microseconds; stall99: 99 % of the calls that promise \
                        not to block kept their caller no longer (of a blocking call: the call); cs: \
                        context switches.",
-        });
-        if let Order::Mix(mix) = self.order {
-            settings["mix"] = json!(mix);
-        }
-        settings
+        })
     }
 }
 

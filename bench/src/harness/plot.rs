@@ -5,10 +5,6 @@
 //! is transparent, and every ink has enough contrast on white and on near-black, which a test
 //! checks. Lines differ in hue, lightness and dashes, not only in red and green.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-
 use kuva::plot::{LinePlot, ScatterPlot};
 use kuva::render::color::Color;
 use kuva::render::layout::{ComputedLayout, Layout, TickFormat};
@@ -17,82 +13,9 @@ use kuva::render::render::{Primitive, Scene, TextAnchor, render_multiple};
 use kuva::render::theme::Theme;
 use serde::{Deserialize, Serialize};
 
-/// The options of charts.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct Svg {
-    /// Also draw the results as SVG files in this directory. A missing directory is made
-    #[arg(long = "svg", value_name = "DIR")]
-    directory: Option<PathBuf>,
-
-    /// Replace existing SVG files of --svg
-    #[arg(long, requires = "directory")]
-    force: bool,
-}
-
-impl Svg {
-    /// Returns true if charts are to be drawn.
-    pub fn is_wanted(&self) -> bool {
-        self.directory.is_some()
-    }
-
-    /// Makes the directory, if one is wanted. Areas call this before they measure.
-    ///
-    /// # Errors
-    /// If the directory cannot be written, or if it has SVG files and --force is not given.
-    pub fn prepare(&self) -> Result<(), String> {
-        let Some(directory) = &self.directory else {
-            return Ok(());
-        };
-        let failed = |e: io::Error| {
-            format!(
-                "--svg {}: {e}; name a directory that you may write to, or one that can be made",
-                directory.display()
-            )
-        };
-        fs::create_dir_all(directory)
-            .and_then(|()| tempfile::tempfile_in(directory).map(drop))
-            .map_err(failed)?;
-        if self.force {
-            return Ok(());
-        }
-        for entry in fs::read_dir(directory).map_err(failed)? {
-            let path = entry.map_err(failed)?.path();
-            if path.extension().is_some_and(|extension| extension == "svg") {
-                return Err(exists(&path));
-            }
-        }
-        Ok(())
-    }
-
-    /// Draws a chart, if a directory is wanted, and returns the path of the file.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub fn draw(&self, name: &str, chart: &Chart) -> Result<Option<PathBuf>, String> {
-        let Some(directory) = &self.directory else {
-            return Ok(None);
-        };
-        let path = directory.join(name).with_extension("svg");
-        if self.force {
-            // If this fails, making the new file fails too.
-            let _ = fs::remove_file(&path);
-        }
-        chart.write(&path)?;
-        Ok(Some(path))
-    }
-}
-
-fn exists(path: &Path) -> String {
-    format!(
-        "--svg: {} exists; name another directory, or replace it with --force",
-        path.display()
-    )
-}
-
 /// One chart.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Chart {
-    /// The name of its file, without the extension.
     pub name: String,
     pub title: String,
     /// The machine and the settings.
@@ -174,19 +97,6 @@ const LAST_TICK: f64 = 20.0;
 const DOT: f64 = 1.2;
 
 impl Chart {
-    /// Writes the chart as a new SVG file.
-    ///
-    /// # Errors
-    /// If the file exists or cannot be written.
-    fn write(&self, path: &Path) -> Result<(), String> {
-        File::create_new(path)
-            .and_then(|mut file| file.write_all(self.svg().as_bytes()))
-            .map_err(|e| match e.kind() {
-                io::ErrorKind::AlreadyExists => exists(path),
-                _ => format!("cannot write {}: {e}; choose another --svg", path.display()),
-            })
-    }
-
     /// The chart as a file of its own, with title and legend.
     pub fn svg(&self) -> String {
         let plots = self.plots(|name| name.to_owned());
@@ -488,48 +398,5 @@ mod tests {
         assert!(!chart.svg().contains("NaN"), "one point");
         chart.lines.clear();
         assert!(!chart.svg().contains("NaN"), "nothing was measured");
-    }
-
-    #[test]
-    fn a_directory_is_made_or_the_message_says_what_to_do() {
-        let dir = tempfile::tempdir().unwrap();
-        let svg = |path: PathBuf| Svg {
-            directory: Some(path),
-            force: false,
-        };
-        let deep = svg(dir.path().join("a/b"));
-        deep.prepare().unwrap();
-        let path = deep.draw("one", &chart()).unwrap().unwrap();
-        assert!(fs::read_to_string(path).unwrap().starts_with("<svg"));
-        fs::write(dir.path().join("file"), []).unwrap();
-        let said = svg(dir.path().join("file")).prepare().unwrap_err();
-        assert!(
-            said.contains("--svg") && said.contains("name a directory"),
-            "{said}"
-        );
-        assert_eq!(Svg::default().draw("one", &chart()), Ok(None));
-    }
-
-    #[test]
-    fn an_svg_file_that_is_there_is_replaced_by_force_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("one.svg");
-        let svg = |force| Svg {
-            directory: Some(dir.path().into()),
-            force,
-        };
-        svg(false).prepare().unwrap();
-        // The file appears while the bench runs.
-        fs::write(&path, "mine").unwrap();
-        for said in [
-            svg(false).prepare().unwrap_err(),
-            svg(false).draw("one", &chart()).unwrap_err(),
-        ] {
-            assert!(said.contains("one.svg exists; name another"), "{said}");
-        }
-        assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
-        svg(true).prepare().unwrap();
-        svg(true).draw("one", &chart()).unwrap();
-        assert!(fs::read_to_string(path).unwrap().starts_with("<svg"));
     }
 }

@@ -43,7 +43,7 @@ impl Run {
         );
         for key in ["about", "cache"] {
             if let Some(words) = self.settings.get(key).and_then(|value| value.as_str()) {
-                wrapped(&mut text, 0, words);
+                wrapped(&mut text, words);
             }
         }
         for table in &self.tables {
@@ -51,9 +51,9 @@ impl Run {
         }
         text.push('\n');
         let legend = self.settings.get("legend").and_then(|value| value.as_str());
-        wrapped(&mut text, 0, legend.unwrap_or("Medians over rounds."));
-        if self.settings.contains_key("interval") {
-            wrapped(&mut text, 0, &self.ratios());
+        wrapped(&mut text, legend.unwrap_or("Medians over rounds."));
+        if !self.cells.is_empty() && self.settings.contains_key("interval") {
+            wrapped(&mut text, &self.ratios());
         }
         for cell in &self.cells {
             for absent in &cell.absent {

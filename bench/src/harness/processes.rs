@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use nowait_cli::problem::Problem;
 use serde::Serialize;
+use slowdisk::{Entry, Op};
 
 use super::child::Ended;
 
@@ -16,20 +17,29 @@ pub struct Turn<M> {
     seconds: f64,
     files_per_s: f64,
     cpu_s: f64,
+    /// The reads of a slow disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reads: Option<u64>,
     #[serde(flatten)]
     more: M,
 }
 
 impl<M> Turn<M> {
     /// The figures of a process that has worked on so many files.
-    pub fn new(files: u64, ended: &Ended, more: M) -> Turn<M> {
+    pub fn new(files: u64, ended: &Ended, reads: Option<u64>, more: M) -> Turn<M> {
         Turn {
             seconds: ended.seconds,
             files_per_s: files as f64 / ended.seconds.max(1e-9),
             cpu_s: ended.used.cpu(),
+            reads,
             more,
         }
     }
+}
+
+/// The number of reads in the log of a slow disk.
+pub fn reads(log: &[Entry]) -> u64 {
+    log.iter().filter(|entry| entry.op == Op::Read).count() as u64
 }
 
 /// Checks that the caches can be dropped. `instead` tells a user without root what works.

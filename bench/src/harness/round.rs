@@ -45,7 +45,7 @@ pub struct Round {
     pub cut_short: bool,
 }
 
-/// The counters and costs of an engine after a turn.
+/// The counters of an engine after a turn.
 #[derive(Clone, Debug, Serialize)]
 pub struct EngineFacts {
     pub backend: &'static str,
@@ -57,26 +57,6 @@ pub struct EngineFacts {
     pub ring: u64,
     pub ring_hits: u64,
     pub workers: u64,
-    /// The observed costs, in nanoseconds.
-    pub costs: Costs,
-}
-
-/// The three costs that decide if trying pays.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Costs {
-    pub hit: f64,
-    pub miss: f64,
-    pub handoff: f64,
-}
-
-impl From<nowait::cost::Costs> for Costs {
-    fn from(costs: nowait::cost::Costs) -> Costs {
-        Costs {
-            hit: costs.hit,
-            miss: costs.miss,
-            handoff: costs.handoff,
-        }
-    }
 }
 
 /// The two types of engines have the same methods, and no common trait.
@@ -95,7 +75,6 @@ macro_rules! facts_of {
                     ring: stats.ring,
                     ring_hits: stats.ring_hits,
                     workers: stats.workers,
-                    costs: engine.costs().into(),
                 }
             }
         }

@@ -1,32 +1,5 @@
-//! The results of one measurement, in the shape of its JSON.
+//! The results of one measurement, in the shape of its JSON, which `areas::AFTER` describes.
 //!
-//! # The shape, the same for every area (keys may be added)
-//! ```text
-//! {
-//!   "area": "randread" | "cached" | "mix" | …,     the verb that measured it
-//!   "version": "0.1.0",                            the version of nowait
-//!   "command": string,                             the command line
-//!   "date": string,                                the time of the results, UTC, as in RFC 3339
-//!   "machine": {"kernel", "arch", "cores", "filesystem", "device", "read_ahead_kb", …},
-//!   "settings": {…},                               the options, and how the caches were prepared
-//!   "interrupted": bool,                           true: Ctrl-C ended the run early
-//!   "notes": [string],                             remarks on this run
-//!   "cells": [{
-//!     "name",                                      for example "4096x2"; "" in an area with one cell
-//!     "parameters": {…},                           for example {"block": 4096, "threads": 2}
-//!     "contenders": [{
-//!       "name", "ours": bool,                      ours: nowait
-//!       "rounds": [{FIGURE: number, …}],
-//!       "median": {FIGURE: number, …},             each figure's median over the rounds
-//!       "spread": {FIGURE: {"min", "max"}}         of the figures that are compared
-//!     }],
-//!     "absent": [{"name", "why"}],                 contenders that cannot take part here
-//!     "ratios": {"A/B": {"rounds", "coverage", FIGURE: {"median", "low95", "high95"}, …}}
-//!   }],
-//!   "findings": {…},                               results that follow from several cells
-//!   "tables": [TABLE], "charts": [CHART]           what is printed and drawn
-//! }
-//! ```
 //! A figure below an object has a path for its name: `lat_us/p99`. A ratio is the figure of A
 //! divided by the figure of B in the same round; `median`, `low95` and `high95` are over the
 //! rounds, and `coverage` is the probability that the range holds the true median. There are ratios

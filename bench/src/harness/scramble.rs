@@ -8,6 +8,31 @@ pub fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
+/// A stream of pseudo-random numbers (xorshift64).
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(mix(seed) | 1)
+    }
+
+    /// The next number. The low bits of successive numbers are correlated.
+    #[inline(always)]
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// The next number below `n`: the upper half of a product.
+    #[inline(always)]
+    pub fn below(&mut self, n: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+    }
+}
+
 /// Returns true if number `at` of `n` is one of the `few` numbers that `key` picks.
 pub fn picked(at: u64, n: u64, few: u64, key: u64) -> bool {
     permute(at, n, mix(key)) < few

@@ -2,13 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::ValueEnum;
-use nowait::engine::Backend;
 use serde::Serialize;
 
 use super::output::Output;
 use super::scramble::mix;
-use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
 
 /// The number of reads of a turn in an area without a default time.
@@ -42,10 +39,6 @@ pub struct Common {
 
     #[command(flatten)]
     pub rounds: Rounds,
-
-    /// The advice of all contenders on the file: posix_fadvise(2)
-    #[arg(long, value_enum, default_value_t = Advice::Random)]
-    pub advice: Advice,
 
     #[command(flatten)]
     pub output: Output,
@@ -98,13 +91,6 @@ pub struct Timed {
     pub output: Output,
 }
 
-/// Parses the name of a backend.
-pub fn backend(text: &str) -> Result<Backend, String> {
-    let all = [Backend::Uring, Backend::Threads];
-    let found = all.into_iter().find(|backend| backend.name() == text);
-    found.ok_or_else(|| "a backend is uring or threads".into())
-}
-
 /// Parses the seconds of a turn.
 pub fn positive(text: &str) -> Result<f64, String> {
     match text.parse() {
@@ -132,37 +118,4 @@ pub enum Amount {
     Ops(u64),
     /// The operations that begin within this time.
     Seconds(f64),
-}
-
-/// The advice on a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Advice {
-    /// POSIX_FADV_RANDOM: no readahead
-    Random,
-    /// No advice: the kernel decides on readahead
-    Normal,
-}
-
-impl Advice {
-    /// Gives the advice on a file.
-    pub fn give(self, file: impl std::os::fd::AsFd) -> Result<(), Problem> {
-        match self {
-            Advice::Random => rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random)
-                .map_err(|e| Problem::of("fadvise", e)),
-            Advice::Normal => Ok(()),
-        }
-    }
-}
-
-/// Checks that the buffers of all reads in flight fit into memory.
-pub fn check_blocks(blocks: &[Size], depth: u32) -> Result<(), Problem> {
-    for &block in blocks {
-        if block.0 > 1 << 30 || block.0 * u64::from(depth) > 8 << 30 {
-            return Err(Problem::Usage(format!(
-                "--block {block} at --depth {depth} needs too much memory for buffers (8G at most)"
-            )));
-        }
-    }
-    Ok(())
 }

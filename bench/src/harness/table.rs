@@ -114,7 +114,7 @@ impl Table {
         text
     }
 
-    /// The table in Markdown.
+    /// The table in Markdown: bold are ratios whose whole range is on the worse side of 1.
     pub fn markdown(&self) -> String {
         let escaped = |text: &str| text.replace('|', "\\|");
         let line = |entries: Vec<String>| format!("| {} |\n", entries.join(" | "));
@@ -123,8 +123,8 @@ impl Table {
         text += &line(rules.map(str::to_owned).collect());
         for row in &self.rows {
             let entry = |entry: &Entry| match entry.verdict {
-                Some(_) => format!("**{}**", escaped(&entry.text)),
-                None => escaped(&entry.text),
+                Some(Verdict::Worse) => format!("**{}**", escaped(&entry.text)),
+                _ => escaped(&entry.text),
             };
             text += &line(row.iter().map(entry).collect());
         }

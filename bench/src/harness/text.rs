@@ -1,8 +1,7 @@
 //! Text for terminals: numbers, colours and line breaks.
 
-use std::fmt::Write as _;
-
 use nowait_cli::terminal::Terminal;
+use textwrap::{Options, fill};
 
 use super::interval::Verdict;
 
@@ -55,21 +54,13 @@ impl Paint {
 
 /// Adds a note, in lines of at most 100 columns.
 pub fn remark(text: &mut String, paint: Paint, note: &str) {
-    let _ = write!(text, "{}", paint.bold("Note:"));
-    wrapped(text, 5, note);
+    let note = format!("{} {note}", paint.bold("Note:"));
+    *text += &fill(&note, Options::new(100).subsequent_indent("      "));
+    text.push('\n');
 }
 
-/// Adds words to a line that has `taken` columns already, in lines of at most 100 columns.
-pub fn wrapped(text: &mut String, taken: usize, words: &str) {
-    let mut column = taken;
-    for word in words.split(' ') {
-        if column + 1 + word.chars().count() > 100 {
-            let _ = write!(text, "\n{:taken$}", "");
-            column = taken;
-        }
-        let gap = if column == 0 { "" } else { " " };
-        let _ = write!(text, "{gap}{word}");
-        column += gap.len() + word.chars().count();
-    }
+/// Adds words, in lines of at most 100 columns.
+pub fn wrapped(text: &mut String, words: &str) {
+    *text += &fill(words, 100);
     text.push('\n');
 }

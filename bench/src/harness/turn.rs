@@ -8,6 +8,8 @@
 //! The same for every contender: the places to read, when to look at the clock, and which
 //! operations are timed (every one, or one in so many).
 
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
@@ -15,12 +17,12 @@ use hdrhistogram::Histogram;
 
 use super::class::{self, Class};
 use super::draws::{CLASSES, F3};
-use super::files::Files;
+use super::files::{Files, advise_random};
+use super::offsets::Place;
 use super::offsets::{Offsets, Order};
 use super::percentiles::{Percentiles, histogram, nanoseconds};
-use super::place::Place;
 use super::round::Round;
-use super::settings::{Advice, Amount};
+use super::settings::Amount;
 use crate::harness::usage::Usage;
 use nowait_cli::problem::Problem;
 use nowait_cli::stop::Stop;
@@ -32,7 +34,6 @@ pub struct Turn<'a> {
     pub depth: usize,
     pub threads: usize,
     pub amount: Amount,
-    pub advice: Advice,
     pub order: Order,
     /// One operation in so many is timed.
     pub timed: u64,
@@ -84,12 +85,22 @@ impl Turn<'_> {
         self.files.blocks(self.block).iter().sum()
     }
 
-    /// Tells the kernel what a contender tells it of file number `number`: of f3 nothing.
-    pub fn advise(&self, number: usize, file: impl std::os::fd::AsFd) -> Result<(), Problem> {
+    /// Gives the advice of all contenders on file number `number`: no readahead, but for f3 of a
+    /// mix.
+    pub fn advise(&self, number: usize, file: impl AsFd) -> Result<(), Problem> {
         match self.order {
-            Order::Mix(_) if number == F3 => Advice::Normal.give(file),
-            _ => self.advice.give(file),
+            Order::Mix(_) if number == F3 => Ok(()),
+            _ => advise_random(file),
         }
+    }
+
+    /// Opens each file, with this advice.
+    pub fn open(&self) -> Result<Vec<File>, Problem> {
+        let files = self.files.open()?;
+        for (number, file) in files.iter().enumerate() {
+            self.advise(number, file)?;
+        }
+        Ok(files)
     }
 
     /// How many blocks it reads at most, each once.

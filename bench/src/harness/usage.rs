@@ -1,9 +1,10 @@
-//! Processor time and context switches of this process or of its children: getrusage(2), which
-//! rustix lacks, and the bytes that this process had read from devices: /proc/self/io.
-#![allow(unsafe_code)]
+//! Processor time and context switches of this process or of its children: getrusage(2), and the
+//! bytes that this process had read from devices: /proc/self/io.
 
-use std::mem::MaybeUninit;
 use std::ops::Sub;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
 
 /// The use of the processor since the start of the process, or between two moments.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,13 +27,13 @@ impl Usage {
         let io = std::fs::read("/proc/self/io").unwrap_or_default();
         Usage {
             device_bytes: nowait_cli::proc::number_of(&io, "read_bytes:"),
-            ..get(libc::RUSAGE_SELF)
+            ..get(UsageWho::RUSAGE_SELF)
         }
     }
 
     /// The use of all children that were waited for, and of their children.
     pub fn of_children() -> Usage {
-        get(libc::RUSAGE_CHILDREN)
+        get(UsageWho::RUSAGE_CHILDREN)
     }
 
     /// Seconds of processor time.
@@ -58,20 +59,17 @@ impl Sub for Usage {
     }
 }
 
-fn get(whose: libc::c_int) -> Usage {
-    let mut raw = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the kernel writes at most one `rusage`, and all zeroes is a valid one if it writes
-    // nothing. The call fails only for an unknown `whose`.
-    let raw = unsafe {
-        libc::getrusage(whose, raw.as_mut_ptr());
-        raw.assume_init()
+fn get(whose: UsageWho) -> Usage {
+    // The call fails only for an unknown `whose`.
+    let Ok(used) = getrusage(whose) else {
+        return Usage::default();
     };
-    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    let seconds = |t: TimeVal| t.tv_sec() as f64 + t.tv_usec() as f64 / 1e6;
     Usage {
-        user: seconds(raw.ru_utime),
-        system: seconds(raw.ru_stime),
-        voluntary: raw.ru_nvcsw as u64,
-        involuntary: raw.ru_nivcsw as u64,
+        user: seconds(used.user_time()),
+        system: seconds(used.system_time()),
+        voluntary: used.voluntary_context_switches() as u64,
+        involuntary: used.involuntary_context_switches() as u64,
         device_bytes: None,
     }
 }

@@ -8,7 +8,8 @@ use super::{Outcome, Report, losses};
 impl Report {
     /// The summary: the published tables, those that were measured, and the losses.
     pub fn markdown(&self) -> String {
-        let mut text = "# nowait: measured beside what programs use\n".to_owned();
+        let mut text = "# nowait: measured beside what programs use\n\n".to_owned();
+        text += "Bold: a ratio whose whole range is on the worse side of 1.\n";
         for proposal in &PROPOSALS {
             let _ = write!(text, "\n# {}\n\n{}\n", proposal.title, proposal.about);
             for table in proposal.tables() {

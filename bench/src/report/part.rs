@@ -130,7 +130,7 @@ pub const PARTS: [Part; 19] = [
     Part {
         name: "ring",
         title: "The ring beside the bare ring",
-        about: "nowait's LocalEngine beside the crate io-uring and liburing, on the same device in
+        about: "nowait's LocalEngine beside the crate io-uring, on the same device in
                 memory.",
         share: 0.03,
         args: |seconds| {

@@ -1,10 +1,9 @@
 //! `nowait-bench ahead`: its cells, and the removal of what it makes. The preload library, which is built with the
 //! program's workspace, is not needed.
 
-use std::process::Command;
-
 use crate::common::{
-    assert_nothing_is_left, assert_says, assert_shape, bench, directory, report, row, rows, run,
+    assert_nothing_is_left, assert_says, assert_shape, bench, cells_of, directory, report,
+    rounds_of, row, rows, run,
 };
 
 #[test]
@@ -18,13 +17,12 @@ fn trees_on_a_slow_disk() {
         slowdisk::require!(fs.parse::<slowdisk::Filesystem>().unwrap().available());
         let here = directory();
         let args = format!(
-            "ahead --slow-disk 100us --queue 8 --fs {fs} --files 200 --trees many,small --rounds {rounds} \
+            "ahead --slow-disk 100us --queue 8 --fs {fs} --files 200 --rounds {rounds} \
              --programs {programs} --contenders direct,warm"
         );
         let report = report(here.path(), &args);
         assert_nothing_is_left(here.path());
-        let cells =
-            |program| format!("{program}-many: direct warm\n{program}-small: direct warm\n");
+        let cells = |program| format!("{program}-one: direct warm\n{program}-many: direct warm\n");
         assert_shape(
             &report,
             "ahead",
@@ -32,15 +30,11 @@ fn trees_on_a_slow_disk() {
             &programs.split(',').map(cells).collect::<String>(),
         );
         assert_eq!(report["settings"]["slow_disk"]["filesystem"], fs);
-        let cells = report["cells"].as_array().unwrap();
+        let cells = cells_of(&report);
         for cell in cells {
-            let small = cell["parameters"]["tree"] == "small";
-            assert_eq!(cell["parameters"]["files"], if small { 40 } else { 200 });
-            for turn in rows(cell)
-                .iter()
-                .flat_map(|row| row["rounds"].as_array().unwrap())
-            {
-                assert!(small || turn["reads"].as_u64().unwrap() > 0, "{fs}: {cell}");
+            assert_eq!(cell["parameters"]["files"], 200);
+            for turn in rows(cell).iter().flat_map(rounds_of) {
+                assert!(turn["reads"].as_u64().unwrap() > 0, "{fs}: {cell}");
             }
             let ratio = &cell["ratios"]["warm/direct"]["files_per_s"]["median"];
             assert_eq!(ratio.is_number(), rounds == 3);
@@ -63,29 +57,14 @@ fn trees_on_a_slow_disk() {
 }
 
 #[test]
-fn the_preload_of_the_user_takes_part() {
+fn trees_of_this_disk_have_tables_and_are_removed() {
     let here = directory();
-    let (library, source) = (here.path().join("empty.so"), here.path().join("empty.c"));
-    std::fs::write(&source, "int nothing;\n").unwrap();
-    let mut cc = Command::new("cc");
-    let built = cc
-        .args(["-shared", "-fPIC", "-o"])
-        .args([&library, &source])
-        .status();
-    assert!(built.unwrap().success());
-    let args = "ahead --warm --files 60 --trees many --rounds 3 --programs du,true --contenders direct,preload --preload empty.so";
+    let args =
+        "ahead --warm --files 60 --trees many --rounds 3 --programs du --contenders direct,warm";
     let said = run(&mut bench(here.path(), args)).done();
     assert_says(
         &said,
-        &[
-            "du: 60 files in one directory",
-            "x direct",
-            "preload",
-            "warm",
-            "true: 60",
-        ],
+        &["du: 60 files in one directory", "x direct", "warm"],
     );
-    std::fs::remove_file(library).unwrap();
-    std::fs::remove_file(source).unwrap();
     assert_nothing_is_left(here.path());
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -58,13 +58,13 @@ pub fn assert_shape(report: &Value, area: &str, rounds: usize, cells: &str) {
             contenders(cell).join(" ")
         )
     };
-    let all = report["cells"].as_array().unwrap();
+    let all = cells_of(report);
     let found: Vec<String> = all.iter().map(cell).collect();
     let lines = cells.lines().map(str::trim).filter(|line| !line.is_empty());
     assert_eq!(found, lines.collect::<Vec<_>>());
     for cell in all {
         for row in rows(cell) {
-            assert_eq!(row["rounds"].as_array().unwrap().len(), rounds, "{row}");
+            assert_eq!(rounds_of(row).len(), rounds, "{row}");
             let figures = ["ops_per_s", "files_per_s"].map(|figure| row["median"][figure].as_f64());
             assert!(
                 figures.into_iter().flatten().all(|figure| figure > 0.0),
@@ -174,6 +174,30 @@ pub fn assert_nothing_is_left(here: &Path) {
     assert_eq!(names(here), Vec::<OsString>::new());
 }
 
+/// The names of the charts of a report.
+pub fn charts(report: &Value) -> Vec<&str> {
+    let charts = report["charts"].as_array().unwrap().iter();
+    charts
+        .map(|chart| chart["name"].as_str().unwrap())
+        .collect()
+}
+
+/// The cells of a report.
+pub fn cells_of(report: &Value) -> &Vec<Value> {
+    report["cells"].as_array().unwrap()
+}
+
+/// The rounds of a contender.
+pub fn rounds_of(row: &Value) -> &Vec<Value> {
+    row["rounds"].as_array().unwrap()
+}
+
+/// Starts the program, and keeps its output.
+pub fn spawned(command: &mut Command) -> Child {
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
 /// The contenders of a cell.
 pub fn rows(cell: &Value) -> &Vec<Value> {
     cell["contenders"].as_array().unwrap()
@@ -205,16 +229,15 @@ pub fn directory() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// The backing files of loop devices, and the zram devices.
-pub fn devices() -> Vec<String> {
-    let mut all = Vec::new();
-    for entry in fs::read_dir("/sys/block").unwrap() {
-        let entry = entry.unwrap();
-        let name = entry.file_name().into_string().unwrap();
-        all.extend(fs::read_to_string(entry.path().join("loop/backing_file")).ok());
-        all.extend(name.starts_with("zram").then_some(name));
-    }
-    all
+/// The number of loop devices whose files are below this directory.
+pub fn devices_below(dir: &Path) -> usize {
+    let below = dir.to_str().unwrap();
+    let all = fs::read_dir("/sys/block")
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let backing =
+        all.filter_map(|device| fs::read_to_string(device.join("loop/backing_file")).ok());
+    backing.filter(|backing| backing.contains(below)).count()
 }
 
 /// Returns true if a condition for a test holds. With NOWAIT_TEST_ALL=1 it must.
@@ -227,13 +250,6 @@ pub fn has(what: &str, holds: bool) -> bool {
         eprintln!("skipped: needs {what}");
     }
     holds
-}
-
-/// The number of loop devices whose files are below this directory.
-pub fn devices_below(dir: &Path) -> usize {
-    let below = dir.to_str().unwrap();
-    let all = devices().into_iter();
-    all.filter(|backing| backing.contains(below)).count()
 }
 
 /// A copy of the program, run by a user who owns no file.

@@ -1,18 +1,17 @@
 //! `nowait-bench randread`, `cached`, `mapped`, `hitrate`, `syscalls` and `mix`. No test depends on a time.
 
 use std::fs;
-use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::common::{
-    assert_nothing_is_left, assert_says, assert_shape, bench, directory, has, names as files,
-    report, rows, run,
+    assert_nothing_is_left, assert_says, assert_shape, bench, cells_of, directory, has,
+    names as files, report, rounds_of, rows, run,
 };
 
 /// The contenders of all cells.
 fn contenders(report: &Value) -> impl Iterator<Item = &Value> {
-    report["cells"].as_array().unwrap().iter().flat_map(rows)
+    cells_of(report).iter().flat_map(rows)
 }
 
 fn names(report: &Value) -> Vec<&str> {
@@ -34,15 +33,7 @@ fn number(value: &Value) -> f64 {
         .unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-const RANDREAD: [&str; 7] = [
-    "pread",
-    "preadv",
-    "threads",
-    "uring",
-    "nowait",
-    "nowait-strict",
-    "local",
-];
+const RANDREAD: [&str; 5] = ["preadv", "threads", "uring", "nowait", "local"];
 const CACHED: &str = "pread preadv2 nowait nowait-future local-1 local";
 const MIX: &str = "pool pool+nowait ring eager-uring eager-threads strict-uring strict-threads";
 
@@ -64,16 +55,9 @@ fn randread_prints_the_shape_that_it_promises() {
     ] {
         assert_eq!(settings[key], value, "{key}");
     }
-    assert_eq!(settings["advice"], "random");
     assert!(settings["cache"].as_str().unwrap().contains("DONTNEED"));
     for contender in contenders(&report) {
-        assert!(
-            contender["rounds"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .all(|round| round["ops"] == 300)
-        );
+        assert!(rounds_of(contender).iter().all(|round| round["ops"] == 300));
         for key in [
             "ops_per_s",
             "cpu_us_per_op",
@@ -150,18 +134,6 @@ fn every_contender_runs_on_both_backends() {
     }
 }
 
-/// A future hands a long read to a worker, unless its engine allows longer copies.
-#[test]
-fn a_future_copies_a_long_read_in_its_thread_if_that_is_allowed() {
-    let dir = directory();
-    let args = "cached --size 8M --ops 100 --rounds 1 --block 1M --threads 1 --contenders nowait-future,nowait-copies";
-    let report = report(dir.path(), args);
-    let handoffs =
-        contenders(&report).map(|contender| number(&contender["rounds"][0]["engine"]["handoffs"]));
-    let handoffs: Vec<_> = handoffs.collect();
-    assert!(handoffs[0] >= 100.0 && handoffs[1] < 50.0, "{handoffs:?}");
-}
-
 #[test]
 fn mapped_files_are_copied_and_borrowed() {
     let dir = directory();
@@ -193,18 +165,17 @@ fn without_ratios_it_says_what_they_need() {
 }
 
 #[test]
-fn reads_are_spread_over_files_that_stay_if_named() {
+fn a_file_that_is_named_stays_and_is_random() {
     let dir = directory();
-    let args = "randread --file here --files 3 --size 9M --ops 500 --rounds 1 --contenders pread,nowait,local";
+    let args =
+        "randread --file here --size 3M --ops 500 --rounds 1 --contenders preadv,nowait,local";
     let said = run(&mut bench(dir.path(), args)).done();
-    assert_says(&said, &["in 3 files"]);
+    assert_says(&said, &["in 1 file,"]);
     assert!(!said.out.contains('\x1b'), "colour is for terminals");
-    for i in 0..3 {
-        let data = fs::read(dir.path().join(format!("here-{i}"))).unwrap();
-        assert_eq!(data.len(), 3 << 20);
-        let zeroes = data.iter().filter(|b| **b == 0).count();
-        assert!(zeroes < data.len() / 200, "random bytes are rarely zero");
-    }
+    let data = fs::read(dir.path().join("here")).unwrap();
+    assert_eq!(data.len(), 3 << 20);
+    let zeroes = data.iter().filter(|b| **b == 0).count();
+    assert!(zeroes < data.len() / 200, "random bytes are rarely zero");
 }
 
 #[test]
@@ -213,7 +184,7 @@ fn an_existing_file_is_only_read() {
     let file = dir.path().join("mine");
     fs::write(&file, vec![9u8; 100_000]).unwrap();
     let before = fs::metadata(&file).unwrap();
-    let args = "randread --file mine --size 8M --ops 20 --rounds 1 --contenders pread,local";
+    let args = "randread --file mine --size 8M --ops 20 --rounds 1 --contenders preadv,local";
     // The file's own size is used, in whole blocks.
     assert_eq!(
         report(dir.path(), args)["settings"]["size"],
@@ -256,13 +227,11 @@ fn mix_gives_the_figures_of_each_class_for_every_contender() {
         return;
     }
     let dir = directory();
-    let args = "mix --file here --size 24M --ops 400 --rounds 3 --pool-threads 3 --depth 8 --svg charts/deep";
+    let args = "mix --file here --size 24M --ops 400 --rounds 3 --depth 8";
     let report = report(dir.path(), args);
     assert_shape(&report, "mix", 3, &format!(": {MIX}"));
     let settings = &report["settings"];
     assert_eq!(settings["block"][0], 16 << 10);
-    assert_eq!(settings["mix"]["weights"], serde_json::json!([73, 18, 9]));
-    assert_eq!(settings["mix"]["f1_hits"], 0.995);
     for (i, mib) in [2, 16, 6].into_iter().enumerate() {
         assert_eq!(settings["files"]["sizes"][i], mib << 20);
         let file = fs::metadata(dir.path().join(format!("here-{i}"))).unwrap();
@@ -278,7 +247,7 @@ fn mix_gives_the_figures_of_each_class_for_every_contender() {
     let all: Vec<&Value> = contenders(&report).collect();
     for contender in &all {
         let name = contender["name"].as_str().unwrap();
-        for (i, round) in contender["rounds"].as_array().unwrap().iter().enumerate() {
+        for (i, round) in rounds_of(contender).iter().enumerate() {
             assert_eq!(drawn(contender, i), drawn(all[0], i), "{name}");
             let classes = round["classes"].as_object().unwrap();
             let ops: f64 = classes.values().map(|class| number(&class["ops"])).sum();
@@ -317,37 +286,28 @@ fn mix_gives_the_figures_of_each_class_for_every_contender() {
             assert!(number(&ratio[&figure][key]) > 0.0, "{figure} {key}");
         }
     }
-    for class in ["f1", "f2", "f3"] {
-        let chart = dir.path().join(format!("charts/deep/{class}.svg"));
-        let chart = fs::read_to_string(chart).unwrap();
-        for name in MIX.split(' ') {
-            assert!(chart.contains(name), "{class}: {name}");
-        }
+    for (chart, class) in report["charts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(["f1", "f2", "f3"])
+    {
+        let lines = chart["lines"].as_array().unwrap().iter();
+        let lines: Vec<&str> = lines.map(|line| line["name"].as_str().unwrap()).collect();
+        assert_eq!(
+            (&chart["name"], lines.join(" ")),
+            (&class.into(), MIX.into())
+        );
     }
 }
 
 #[test]
-fn mix_tables_fit_a_terminal_and_a_class_without_weight_is_not_read() {
+fn mix_tables_fit_a_terminal() {
     let dir = directory();
-    let args = "mix --size 24M --ops 300 --rounds 3 --weights 3,1,0 \
-                --contenders pool,pool+nowait,eager-threads,strict-threads";
+    let args = "mix --size 24M --ops 300 --rounds 3 --contenders pool,pool+nowait,eager-threads,strict-threads";
     let said = run(&mut bench(dir.path(), args)).done();
-    assert_says(
-        &said,
-        &[
-            "f1",
-            "f2",
-            "<20us %",
-            "hit p99",
-            "p99 x pool",
-            "f1, % in",
-            "< 20 us",
-        ],
-    );
-    assert!(
-        !said.out.lines().any(|line| line.starts_with("f3")),
-        "{said:?}"
-    );
+    let words = "f1; f2; f3; <20us %; hit p99; p99 x pool; f1, % in; < 20 us";
+    assert_says(&said, &words.split("; ").collect::<Vec<_>>());
     assert_nothing_is_left(dir.path());
 }
 
@@ -369,39 +329,25 @@ fn a_mix_that_runs_out_of_file_says_so() {
 }
 
 #[test]
-fn fio_takes_part_if_asked_and_its_absence_names_the_package() {
-    let dir = directory();
-    let args = "randread --size 8M --ops 200 --rounds 1 --json --contenders fio-psync,pread";
-    if has("fio", Command::new("fio").arg("--version").output().is_ok()) {
-        let report = run(&mut bench(dir.path(), args)).done().json();
-        assert_shape(&report, "randread", 1, ": fio-psync pread");
-        let round = &contenders(&report).next().unwrap()["rounds"][0];
-        assert_eq!(round["ops"], 200);
-        assert!(round["lat_us"]["p99"].as_f64() > Some(0.0));
-    }
-    let said = run(bench(dir.path(), args).env("PATH", dir.path())).in_part();
-    assert!(said.err.contains("package `fio`"), "{said:?}");
-}
-
-#[test]
 fn hitrate_reads_at_the_rates_asked_for_and_says_where_curves_cross() {
     let dir = directory();
-    let args = "hitrate --size 16M --ops 1000 --rounds 3 --rates 100,0,30,30 --block 4K --order random \
-                --svg charts/of/it --force --backend";
+    let args = "hitrate --size 16M --ops 1000 --rounds 3 --rates 100,0,30,30 --block 4K --order random --json";
     for backend in ["uring", "threads"]
         .into_iter()
         .filter(|b| *b == "threads" || has_ring())
     {
-        let report = report(dir.path(), &format!("{args} {backend}"));
+        let report = run(bench(dir.path(), args).env("NOWAIT_BACKEND", backend))
+            .done()
+            .json();
         let all = ["always", "never", "ask", "strict", "adaptive"];
         assert_eq!(names(&report), all.repeat(3), "rates once each, rising");
-        let cells = report["cells"].as_array().unwrap().iter();
+        let cells = cells_of(&report).iter();
         for (cell, contender) in cells.flat_map(|cell| {
             let contenders = cell["contenders"].as_array().unwrap().iter();
             contenders.map(move |contender| (cell, contender))
         }) {
             let (rate, name) = (&cell["parameters"]["rate"], &contender["name"]);
-            for round in contender["rounds"].as_array().unwrap() {
+            for round in rounds_of(contender) {
                 assert_eq!(round["ops"], 1000);
                 assert_eq!(round["engine"]["backend"], backend);
                 // A fast device can read a block during the try for it. A cached block must not be
@@ -434,12 +380,12 @@ fn hitrate_reads_at_the_rates_asked_for_and_says_where_curves_cross() {
         assert_eq!(rates.len(), 3);
         for at in rates {
             assert!(at["better"] == "always" || at["better"] == "never");
-            assert!(at["low95"].as_f64() <= at["time"].as_f64());
+            assert!(at["low95"].as_f64() <= at["median"].as_f64());
         }
         assert_eq!(curve["turn_over"]["of"], 1365);
-        let chart = dir.path().join("charts/of/it/hitrate-4K-random.svg");
-        let chart = fs::read_to_string(chart).unwrap();
-        assert!(chart.starts_with("<svg") && chart.contains("adaptive"));
+        let chart = &report["charts"][0];
+        assert_eq!(chart["name"], "hitrate-4K-random");
+        assert!(chart["lines"].to_string().contains("adaptive"));
     }
 }
 

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::common::{Said, directory, drop_in, is_missing, nowait_bench, run};
+use crate::common::{Said, directory, drop_in, is_missing, nowait_bench, run, spawned};
 
 /// The command of a report as short as possible.
 fn report(out: &Path, more: &[&str]) -> Command {
@@ -267,6 +267,8 @@ fn a_part_that_cannot_run_is_left_out_with_its_reason() {
     );
     let html = fs::read_to_string(here.path().join("index.html")).unwrap();
     assert!(html.contains("Not measured: ") && html.contains("part-syscalls"));
+    let summary = fs::read_to_string(here.path().join("summary.md")).unwrap();
+    assert!(summary.contains("\nBold: "), "{summary}");
     assert!(!here.path().join("aio.json").exists() && !here.path().join("aio.part").exists());
 }
 
@@ -290,13 +292,7 @@ fn ctrl_c_ends_with_a_page(is_terminal: bool) {
         "syscalls,cached",
         "--out",
     ]);
-    let child = command
-        .arg(here.path())
-        .process_group(0)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child = spawned(command.arg(here.path()).process_group(0));
     let cached = here.path().join("cached.part");
     while !cached.exists() {
         std::thread::sleep(Duration::from_millis(20));

@@ -1,6 +1,8 @@
 //! `nowait-bench runtimes`.
 
-use crate::common::{assert_says, assert_shape, bench, directory, report, rows, run};
+use crate::common::{
+    assert_says, assert_shape, bench, cells_of, charts, directory, report, rows, run,
+};
 
 const SHORT: &str = "runtimes --file data --size 8M --rounds 1 --seconds 0.005 --ring-build none";
 
@@ -13,7 +15,7 @@ fn every_peer_does_every_kind_of_work() {
     let here = directory();
     let cells =
         "cached-4K,cold-4K-32,mixed-0,mixed-50,mixed-100,write-positional-4K,write-sequential-64K";
-    let report = report(here.path(), &format!("{SHORT} --svg svg --cells {cells}"));
+    let report = report(here.path(), &format!("{SHORT} --cells {cells}"));
     let mut cells = String::new();
     let all = [
         ("cached", "4K-1 4K-32 4K-1024"),
@@ -32,26 +34,23 @@ fn every_peer_does_every_kind_of_work() {
         );
     }
     assert_shape(&report, "runtimes", 1, &cells);
-    for peer in report["cells"].as_array().unwrap().iter().flat_map(rows) {
+    for peer in cells_of(&report).iter().flat_map(rows) {
         assert_eq!(
             peer["median"]["tick_us"].is_object(),
             peer["name"] != "pread"
         );
     }
     let notes = report["notes"].as_array().unwrap();
-    // A note for the peer that needs another build, and one for each chart.
-    assert_eq!(notes.len(), 5, "{notes:?}");
+    // A note for the peer that needs another build.
+    assert_eq!(notes.len(), 1, "{notes:?}");
     assert!(
         notes[0]
             .as_str()
             .unwrap()
             .starts_with("`tokio-fs-ring` is left out")
     );
-    for name in ["throughput", "p50", "p99", "tick"] {
-        let svg = here.path().join(format!("svg/mixed-{name}.svg"));
-        let svg = std::fs::read_to_string(svg).unwrap();
-        assert!(svg.starts_with("<svg") && svg.contains("nowait-stream"));
-    }
+    let names = ["throughput", "p50", "p99", "tick"].map(|name| format!("mixed-{name}"));
+    assert_eq!(charts(&report), names);
     assert!(!here.path().join("data.write").exists());
 }
 

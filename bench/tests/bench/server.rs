@@ -3,15 +3,14 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use slowdisk::require;
 
 use crate::common::{
-    Said, assert_nothing_is_left, assert_says, assert_shape, bench, contenders, directory,
-    is_missing, names, report, rows, run, until,
+    Said, assert_nothing_is_left, assert_says, assert_shape, bench, cells_of, charts, contenders,
+    directory, is_missing, names, report, rounds_of, rows, run, spawned, until,
 };
 
 /// The contenders in this process.
@@ -34,7 +33,7 @@ fn processes_with(word: &str) -> Vec<String> {
 #[test]
 fn the_results_have_the_shape_of_every_area() {
     let dir = directory();
-    let args = "--cold 0,3 --rounds 3 --size 9000 --svg charts --contenders";
+    let args = "--cold 0,3 --rounds 3 --size 9000 --contenders";
     let all = report(
         dir.path(),
         &format!("{SHORT} {args} {}", INSIDE.replace(' ', ",")),
@@ -45,8 +44,9 @@ fn the_results_have_the_shape_of_every_area() {
         3,
         &format!("hot-2-cold-0: {INSIDE}\nhot-2-cold-3: {INSIDE}"),
     );
-    assert_eq!(all["settings"]["hot_files"], 5);
-    for (cell, cold) in all["cells"].as_array().unwrap().iter().zip([0, 3]) {
+    let about = all["settings"]["about"].as_str().unwrap();
+    assert!(about.starts_with("5 hot and 40 cold files"), "{about}");
+    for (cell, cold) in cells_of(&all).iter().zip([0, 3]) {
         assert_eq!(cell["parameters"]["cold_connections"], cold);
         assert_eq!(cell["parameters"]["block"], 9000);
         for contender in rows(cell) {
@@ -54,7 +54,7 @@ fn the_results_have_the_shape_of_every_area() {
                 contender["median"]["tick_us"]["p99"].is_f64(),
                 "{contender}"
             );
-            for round in contender["rounds"].as_array().unwrap() {
+            for round in rounds_of(contender) {
                 assert!(
                     round["classes"]["hot"]["lat_us"]["p999"].is_f64(),
                     "{round}"
@@ -83,9 +83,8 @@ fn the_results_have_the_shape_of_every_area() {
         "all (2 + 3)",
     ];
     assert_eq!(titles, want);
-    let chart = dir.path().join("charts/server-hot-2-cold-3-cold.svg");
-    assert!(fs::read_to_string(chart).unwrap().contains("serve-dir"));
-    assert_eq!(names(dir.path()), ["charts"]);
+    assert!(charts(&all).contains(&"server-hot-2-cold-3-cold"));
+    assert_nothing_is_left(dir.path());
 }
 
 #[test]
@@ -94,7 +93,7 @@ fn a_paced_turn_shows_what_cold_requests_cost_the_others() {
     let args =
         "--cold 0,3 --api 2 --paced --rounds 1 --contenders serve-dir,serve-dir-nowait,nowait";
     let all = report(dir.path(), &format!("{SHORT} {args}"));
-    for (cell, is_paced) in all["cells"].as_array().unwrap().iter().zip([false, true]) {
+    for (cell, is_paced) in cells_of(&all).iter().zip([false, true]) {
         for median in rows(cell).iter().map(|row| &row["median"]) {
             assert!(
                 median["classes"]["api"]["ops"].as_f64() > Some(0.0),
@@ -193,11 +192,7 @@ fn interrupted(dir: &Path, signal: Signal) -> Said {
     let word = dir.to_str().unwrap();
     let args = "--cold 2 --rounds 1000 --contenders nginx --seconds 1";
     let mut command = bench(dir, &format!("{FEW} {args}"));
-    let child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child = spawned(&mut command);
     until("nginx starts", || !processes_with(word).is_empty());
     std::thread::sleep(std::time::Duration::from_millis(200));
     kill_process(Pid::from_child(&child), signal).unwrap();

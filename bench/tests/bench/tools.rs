@@ -3,14 +3,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 
 use crate::common::{
-    Said, assert_nothing_is_left, assert_shape, bench, directory, is_missing, report, row, rows,
-    run, until,
+    Said, assert_nothing_is_left, assert_shape, bench, cells_of, directory, is_missing, report,
+    rounds_of, row, rows, run, spawned, until,
 };
 
 /// A shell script that stands for a program.
@@ -28,7 +27,7 @@ fn path_with(dir: &Path) -> String {
 
 /// The most of the bytes that a contender left cached. Another test may drop the caches in between.
 fn most_cached(row: &Value) -> Option<f64> {
-    let rounds = row["rounds"].as_array().unwrap().iter();
+    let rounds = rounds_of(row).iter();
     let cached = rounds.filter_map(|round| round["cached_percent"].as_f64());
     cached.reduce(f64::max)
 }
@@ -47,7 +46,7 @@ fn each_table_has_its_files_and_contenders() {
                  warm: nowait vmtouch cat
                  small: nowait vmtouch cat";
     assert_shape(&all, "tools", 3, cells);
-    let cells = all["cells"].as_array().unwrap();
+    let cells = cells_of(&all);
     for (cell, (cache, files)) in
         cells
             .iter()
@@ -124,15 +123,13 @@ fn ctrl_c_ends_the_programs_of_a_turn() {
         "cat",
         &format!("[ \"$1\" = empty/0 ] || {{ {begin}; }}"),
     );
-    let child = bench(
-        here.path(),
-        "tools --scale 0.002 --tables small --contenders cat",
-    )
-    .env("PATH", path_with(programs.path()))
-    .stdout(Stdio::piped())
-    .stderr(Stdio::piped())
-    .spawn()
-    .unwrap();
+    let child = spawned(
+        bench(
+            here.path(),
+            "tools --scale 0.002 --tables small --contenders cat",
+        )
+        .env("PATH", path_with(programs.path())),
+    );
     let mut cat = None;
     until("cat runs", || {
         let text = fs::read_to_string(&pid).unwrap_or_default();

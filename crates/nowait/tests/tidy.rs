@@ -162,7 +162,6 @@ fn texts() -> Vec<(PathBuf, String)> {
         "crates/slowdisk",
         "examples",
         "fuzz/fuzz_targets",
-        "bench/build.rs",
         "bench/src",
         "bench/tests",
     ];

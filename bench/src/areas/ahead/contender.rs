@@ -1,5 +1,4 @@
-//! The contenders: the program alone, under `nowait run`, beside `nowait warm --metadata`, and with
-//! another preload.
+//! The contenders: the program alone, under `nowait run`, and beside `nowait warm --metadata`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +11,6 @@ use super::workload::Program;
 use crate::harness::contender::{Fit, Named};
 use crate::harness::processes::{NO_NOWAIT, find_nowait};
 
-/// The contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
     /// The program alone
@@ -23,8 +21,6 @@ pub enum Name {
     Data,
     /// nowait warm --metadata, started at the same time as the program
     Warm,
-    /// The program with the library of --preload
-    Preload,
 }
 
 /// The programs and libraries that the contenders need.
@@ -32,7 +28,6 @@ pub enum Name {
 pub struct Tools {
     nowait: PathBuf,
     libraries: Option<PathBuf>,
-    preload: Option<PathBuf>,
 }
 
 impl Named for Name {
@@ -55,8 +50,6 @@ impl Name {
         let works = || tools.command(&["run", "--ahead", "--", "true"]).output();
         match self {
             Name::Direct => Fit::Yes,
-            Name::Preload if tools.preload.is_some() => Fit::Yes,
-            Name::Preload => Fit::No("it needs --preload LIBRARY".into()),
             _ if help(&["--version"]).is_none() => Fit::No(NO_NOWAIT.into()),
             Name::Data if help(&["run", "--help"]).is_none_or(|text| !text.contains("--data")) => {
                 Fit::No("this nowait run has no --data".into())
@@ -74,17 +67,13 @@ impl Name {
 impl Tools {
     /// The tools that the options name, or those of this system.
     pub fn find(args: &Args) -> Result<Tools, Problem> {
-        let whole = |path: &Option<PathBuf>| {
-            let found = path.as_ref().map(|path| {
-                path.canonicalize()
-                    .map_err(|e| Problem::of(path.display(), e))
-            });
-            found.transpose()
-        };
+        let libraries = args.libraries.as_ref().map(|path| {
+            path.canonicalize()
+                .map_err(|e| Problem::of(path.display(), e))
+        });
         Ok(Tools {
             nowait: find_nowait(args.nowait.as_deref())?,
-            libraries: whole(&args.libraries)?,
-            preload: whole(&args.preload)?,
+            libraries: libraries.transpose()?,
         })
     }
 
@@ -100,7 +89,7 @@ impl Tools {
     /// The command of a turn.
     pub fn turn(&self, name: Name, program: Program, tree: &Path) -> Command {
         let mut command = match (name, program) {
-            (Name::Direct | Name::Preload, _) => Command::new("sh"),
+            (Name::Direct, _) => Command::new("sh"),
             (Name::Warm, _) => {
                 let mut beside = Command::new("sh");
                 let script = r#""$NOWAIT" warm --metadata -r "$TREE" >/dev/null 2>&1 & "$@"; end=$?; kill $! 2>/dev/null; wait; exit $end"#;
@@ -120,9 +109,6 @@ impl Tools {
         }
         if name.is_ours() {
             command.args(["--", "sh"]);
-        }
-        if let (Name::Preload, Some(library)) = (name, &self.preload) {
-            command.env("LD_PRELOAD", library);
         }
         command.args(["-c", program.script()]);
         command

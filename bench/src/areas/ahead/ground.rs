@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use nowait_cli::problem::Problem;
 use nowait_cli::stop::Stop;
-use slowdisk::Op;
 use tempfile::TempDir;
 
 use super::Args;
@@ -19,13 +18,12 @@ use crate::harness::files::scratch;
 pub struct Ground {
     files: u64,
     bytes: u64,
-    trees: Directory,
+    pub trees: Directory,
     /// A directory on this machine's disk, with `out`, `empty`, and the trees if there is no slow
     /// disk.
     here: TempDir,
 }
 
-/// The remedy if there is no space for the files.
 const FEWER: &str = "choose fewer --files or --bytes, or go to a directory elsewhere";
 
 impl Ground {
@@ -98,12 +96,5 @@ impl Ground {
     /// Drops the trees from the kernel's caches.
     pub fn make_cold(&self) -> Result<(), Problem> {
         self.trees.make_cold(self.files, self.bytes, "with --warm")
-    }
-
-    /// The reads of the slow disk since the last call; `None` without a slow disk.
-    pub fn take_reads(&self) -> Option<u64> {
-        let log = self.trees.take_log()?;
-        let reads = log.iter().filter(|entry| entry.op == Op::Read);
-        Some(reads.count() as u64)
     }
 }

@@ -23,8 +23,6 @@ pub enum Program {
     Grep,
     /// restic backup, which is written in Go: it is followed by --walk
     Restic,
-    /// true, which reads no directory
-    True,
 }
 
 /// The trees.
@@ -34,12 +32,7 @@ pub enum Tree {
     One,
     /// The files in directories of at least 50, at most 2,000 directories
     Many,
-    /// One directory with 40 files
-    Small,
 }
-
-/// The files of the small tree.
-pub const SMALL: u64 = 40;
 
 impl Program {
     /// The shell script of a turn. `$TREE` is the tree, and `$OUT` an empty directory. A pipe and a
@@ -54,7 +47,6 @@ impl Program {
             Program::Cp => r#"exec cp -a "$TREE" "$OUT""#,
             Program::Grep => r#"grep -r 'no file has this' "$TREE"; test $? -eq 1"#,
             Program::Restic => r#"exec restic -r "$OUT/repository" --no-cache -q backup "$TREE""#,
-            Program::True => "exec true",
         }
     }
 
@@ -89,7 +81,6 @@ impl Tree {
         match self {
             Tree::One => (files, 1),
             Tree::Many => (files, (files / 50).clamp(1, 2000)),
-            Tree::Small => (SMALL, 1),
         }
     }
 }
@@ -104,6 +95,5 @@ mod tests {
         assert_eq!(Tree::Many.counts(100_000), (100_000, 2000));
         assert_eq!(Tree::Many.counts(10), (10, 1));
         assert_eq!(Tree::Many.counts(1000), (1000, 20));
-        assert_eq!(Tree::Small.counts(100_000), (40, 1));
     }
 }

@@ -6,18 +6,16 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use nowait_capi::{
-    NW_SCAN_XATTR_NAMES, nw_dirent, nw_scan_close, nw_scan_open, nw_scan_options, nw_xgetdents,
-};
+use nowait_capi::{nw_dirent, nw_scan_close, nw_scan_open, nw_scan_options, nw_xgetdents};
 
-use super::said::Said;
+use super::inside::Said;
 use nowait_cli::problem::Problem;
 
 /// Bytes of the buffer for entries.
 const ROOM: usize = 64 << 10;
 
 /// Scans a directory with metadata and counts its entries.
-pub fn scan(directory: &Path, xattr: bool) -> Result<Said, Problem> {
+pub fn scan(directory: &Path) -> Result<Said, Problem> {
     let failed = |errno: i64| {
         Problem::of(
             directory.display(),
@@ -27,7 +25,6 @@ pub fn scan(directory: &Path, xattr: bool) -> Result<Said, Problem> {
     let file = File::open(directory).map_err(|e| Problem::of(directory.display(), e))?;
     let options = nw_scan_options {
         size: size_of::<nw_scan_options>(),
-        flags: if xattr { NW_SCAN_XATTR_NAMES } else { 0 },
         mask: libc::STATX_BASIC_STATS,
         ..nw_scan_options::default()
     };
@@ -50,7 +47,7 @@ pub fn scan(directory: &Path, xattr: bool) -> Result<Said, Problem> {
             // SAFETY: the buffer has a record here, which is aligned to 8 bytes.
             let entry = unsafe { &*buffer.as_ptr().byte_add(at).cast::<nw_dirent>() };
             said.entries += 1;
-            said.failed += u64::from(entry.stat_error != 0 || entry.xattr_error != 0);
+            said.failed += u64::from(entry.stat_error != 0);
             at += entry.reclen as usize;
         }
     };

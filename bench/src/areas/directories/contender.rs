@@ -11,7 +11,6 @@ use crate::harness;
 use crate::harness::contender::{Fit, Word, installed, once_each};
 use nowait_cli::problem::Problem;
 
-/// The contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
     /// getdents64(2), and statx(2) for each name in turn, as most programs do
@@ -63,24 +62,13 @@ impl Name {
         }
     }
 
-    /// Returns if the contender is available and does the same work as the others.
-    pub fn fits(self, xattr: bool, subdirectories: bool) -> Fit {
-        match self.who() {
-            Who::Own(..) => Fit::Yes,
-            Who::Program(name, _) if xattr && self != Name::Ls => Fit::No(format!(
-                "{name} does not ask for extended attributes: leave it or --xattr out"
-            )),
-            Who::Program(name, _) if subdirectories && self == Name::Du => Fit::No(format!(
-                "{name} goes into the subdirectories of this directory, the others don't: leave it out"
-            )),
-            Who::Program(name, _) => installed(
-                name,
-                match self {
-                    Name::Bfs => "bfs",
-                    Name::Find => "findutils",
-                    _ => "coreutils",
-                },
-            ),
+    /// Returns if the contender is available.
+    pub fn fits(self) -> Fit {
+        match (self.who(), self) {
+            (Who::Own(..), _) => Fit::Yes,
+            (Who::Program(name, _), Name::Bfs) => installed(name, "bfs"),
+            (Who::Program(name, _), Name::Find) => installed(name, "findutils"),
+            (Who::Program(name, _), _) => installed(name, "coreutils"),
         }
     }
 
@@ -125,7 +113,7 @@ impl Contender {
     }
 
     /// The command of a turn in a directory.
-    pub fn command(&self, directory: &Path, xattr: bool) -> Result<Command, Problem> {
+    pub fn command(&self, directory: &Path) -> Result<Command, Problem> {
         match self.who {
             Who::Own(way, window) => {
                 let program = std::env::current_exe()
@@ -133,7 +121,6 @@ impl Contender {
                 let mut command = Command::new(program);
                 command
                     .args(["dir-inside", &way.word(), &window.to_string()])
-                    .args(xattr.then_some("--xattr"))
                     .arg(directory);
                 Ok(command)
             }

@@ -1,19 +1,18 @@
 //! The process of one turn: lists a directory name by name, with a scan, or behind a readahead.
 
-use std::ffi::OsStr;
 use std::mem::MaybeUninit;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
 use nowait::StatxMask;
-use nowait::scan::{self, Xattrs};
+use nowait::scan;
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, StatxFlags, openat, statx};
 use rustix::io::Errno;
 
+use serde::{Deserialize, Serialize};
+
 use super::c_scan;
-use super::said::Said;
 use super::window::Window;
 use nowait_cli::problem::Problem;
 use nowait_cli::proc;
@@ -31,6 +30,19 @@ pub enum Way {
     Dirreadahead,
 }
 
+/// The report of one turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Said {
+    /// The number of entries.
+    pub entries: u64,
+    /// The number of entries whose attributes could not be read.
+    pub failed: u64,
+    /// The peak memory of the process (VmHWM).
+    pub peak_kib: Option<u64>,
+    /// The most workers at once of a scan or readahead.
+    pub workers: Option<usize>,
+}
+
 /// The arguments of the hidden verb.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -38,8 +50,6 @@ pub struct Args {
     way: Way,
     window: Window,
     directory: PathBuf,
-    #[arg(long)]
-    xattr: bool,
 }
 
 /// Runs one turn and prints its report.
@@ -47,14 +57,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     let mut said = match args.way {
         Way::Getdents => one_by_one(args)?,
         Way::Xgetdents => scan(args)?,
-        Way::NwXgetdents => c_scan::scan(&args.directory, args.xattr)?,
+        Way::NwXgetdents => c_scan::scan(&args.directory)?,
         Way::Dirreadahead => {
-            let which = if args.xattr {
-                Xattrs::Names
-            } else {
-                Xattrs::None
-            };
-            let ahead = scan::readahead(&args.directory, &scan::Options::new().xattrs(which))?;
+            let ahead = scan::readahead(&args.directory, &scan::Options::new())?;
             let said = one_by_one(args)?;
             Said {
                 workers: Some(ahead.stats().workers),
@@ -71,20 +76,14 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
 }
 
 fn scan(args: &Args) -> Result<Said, Problem> {
-    let mut options = args
-        .window
-        .set(scan::Options::new().metadata(StatxMask::BASIC_STATS));
-    if args.xattr {
-        options = options.xattrs(Xattrs::Names);
-    }
+    let options = scan::Options::new().metadata(StatxMask::BASIC_STATS);
+    let options = args.window.set(options);
     let mut said = Said::default();
     let mut scan = options.blocking_open(&args.directory)?;
     while let Some(batch) = scan.blocking_batch() {
         for entry in batch?.iter() {
             said.entries += 1;
-            let failed =
-                matches!(entry.metadata(), Some(Err(_))) || matches!(entry.xattrs(), Some(Err(_)));
-            said.failed += u64::from(failed);
+            said.failed += u64::from(matches!(entry.metadata(), Some(Err(_))));
         }
     }
     said.workers = Some(scan.stats().workers);
@@ -101,7 +100,6 @@ fn one_by_one(args: &Args) -> Result<Said, Problem> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let mut room = vec![MaybeUninit::uninit(); ROOM];
     let mut dirents = RawDir::new(&fd, &mut room);
-    let mut names = vec![0; 4096];
     let mut said = Said::default();
     while let Some(dirent) = dirents.next() {
         let dirent = dirent.map_err(failed)?;
@@ -110,14 +108,7 @@ fn one_by_one(args: &Args) -> Result<Said, Problem> {
             continue;
         }
         said.entries += 1;
-        let asked = statx(&fd, name, flags, StatxFlags::BASIC_STATS).map(drop);
-        let asked = asked.and_then(|()| match args.xattr {
-            true => {
-                let path = args.directory.join(OsStr::from_bytes(name.to_bytes()));
-                rustix::fs::llistxattr(path, &mut names).map(drop)
-            }
-            false => Ok(()),
-        });
+        let asked = statx(&fd, name, flags, StatxFlags::BASIC_STATS);
         said.failed += u64::from(asked.is_err());
     }
     Ok(said)

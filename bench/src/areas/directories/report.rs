@@ -1,11 +1,10 @@
 //! The results: a table for each number of files, a chart of the time against the number of files,
 //! and charts of the offsets of reads on a slow disk.
 
-use serde::Serialize;
 use slowdisk::{Entry, Op};
 
 use super::contender::Contender;
-use super::said::Said;
+use super::inside::Said;
 use crate::harness;
 use crate::harness::child::Ended;
 use crate::harness::column::Column;
@@ -14,7 +13,6 @@ use crate::harness::processes::COMPARED;
 use crate::harness::run::{Cell, Run};
 use nowait_cli::problem::Problem;
 
-/// The columns of the tables.
 const COLUMNS: [Column; 6] = [
     Column::Median("ms", "seconds", 1e3),
     Column::Range("seconds", 1e3),
@@ -24,68 +22,20 @@ const COLUMNS: [Column; 6] = [
     Column::Ratio("", "files_per_s"),
 ];
 
-/// The figures of a turn besides its time.
-#[derive(Clone, Debug, Serialize)]
-pub struct Found {
-    #[serde(flatten)]
-    disk: Option<Disk>,
-    #[serde(flatten)]
-    said: Option<Said>,
-}
-
-/// The requests to a slow disk.
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Disk {
-    reads: u64,
-    bytes_read: u64,
-    /// The most reads at once.
-    deepest: u64,
-}
-
-impl Found {
-    /// The figures of a process that has ended.
-    pub fn new(
-        contender: &Contender,
-        files: u64,
-        ended: &Ended,
-        log: Option<&[Entry]>,
-    ) -> Result<Found, Problem> {
-        let name = &contender.name;
-        let said: Option<Said> = match contender.is_program() {
-            true => None,
-            false => Some(serde_json::from_str(&ended.said).map_err(|e| Problem::of(name, e))?),
-        };
-        if let Some(said) = said.filter(|said| said.entries != files) {
-            return Err(Problem::Failed(format!(
-                "{name} found {} entries instead of {files}: a directory that changes during the \
-                 bench cannot be measured",
-                said.entries
-            )));
-        }
-        Ok(Found {
-            disk: log.map(Disk::of),
-            said,
-        })
+/// The report of a process of this program; `None` of another program.
+pub fn said(contender: &Contender, files: u64, ended: &Ended) -> Result<Option<Said>, Problem> {
+    let name = &contender.name;
+    if contender.is_program() {
+        return Ok(None);
     }
-}
-
-impl Disk {
-    fn of(log: &[Entry]) -> Disk {
-        let reads = || log.iter().filter(|entry| entry.op == Op::Read);
-        let mut changes: Vec<_> = reads()
-            .flat_map(|entry| [(entry.time, 1), (entry.time + entry.latency, -1)])
-            .collect();
-        changes.sort_unstable();
-        let (mut now, mut deepest) = (0i64, 0);
-        for (_, change) in changes {
-            now += change;
-            deepest = deepest.max(now);
-        }
-        Disk {
-            reads: reads().count() as u64,
-            bytes_read: reads().map(|entry| u64::from(entry.len)).sum(),
-            deepest: deepest as u64,
-        }
+    let said: Said = serde_json::from_str(&ended.said).map_err(|e| Problem::of(name, e))?;
+    match said.entries == files {
+        true => Ok(Some(said)),
+        false => Err(Problem::Failed(format!(
+            "{name} found {} entries instead of {files}: a directory that changes during the \
+             bench cannot be measured",
+            said.entries
+        ))),
     }
 }
 
@@ -189,37 +139,5 @@ fn times(cells: &[Cell], contenders: &[Contender], subtitle: &str) -> Chart {
         y: Axis::log("s"),
         lines: contenders.iter().map(line).collect(),
         marks: Vec::new(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn reads_that_overlap_are_counted() {
-        let entry = |at: u64, op, latency: u64| Entry {
-            time: Duration::from_millis(at),
-            op,
-            offset: at << 20,
-            len: 4096,
-            latency: Duration::from_millis(latency),
-            failed: false,
-        };
-        let log = [
-            entry(0, Op::Write, 100),
-            entry(10, Op::Read, 5),
-            entry(12, Op::Read, 5),
-            entry(15, Op::Read, 1),
-            entry(17, Op::Read, 1),
-        ];
-        let disk = Disk::of(&log);
-        assert_eq!((disk.reads, disk.bytes_read, disk.deepest), (4, 16384, 2));
-        let seeks = Seeks::new("x", &log);
-        assert_eq!(seeks.points[0], (0.0, 10.0));
-        assert_eq!(seeks.points.len(), 4);
-        assert_eq!(Disk::of(&[]).deepest, 0);
     }
 }

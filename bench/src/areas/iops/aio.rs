@@ -1,4 +1,4 @@
-//! The system calls of Linux's old asynchronous interface by number: io_setup(2), io_submit(2),
+//! Linux's old asynchronous interface by the numbers of its system calls: io_setup(2), io_submit(2),
 //! io_getevents(2) and io_destroy(2). libaio is a library for these four.
 //!
 //! A [`Queue`] owns the files and the memory that the kernel uses, until the context is destroyed.
@@ -10,6 +10,10 @@ use std::os::fd::AsRawFd;
 use std::ptr;
 
 use nowait::buffer::PoolBuffer;
+use nowait_cli::problem::Problem;
+
+use super::load::{self, Done, Parts};
+use crate::harness::contender::Fit;
 
 /// A context of the kernel, with the files and the memory of its requests. Each piece of memory is
 /// a slot with one request at a time.
@@ -43,47 +47,38 @@ struct Event {
     second_result: i64,
 }
 
-impl Queue {
-    /// Makes a queue with a slot for each piece of memory.
-    pub fn new(files: Vec<File>, memory: Vec<PoolBuffer>) -> io::Result<Queue> {
+/// Returns if this kernel has the calls.
+pub fn fits() -> Fit {
+    match Context::new(1) {
+        Ok(_) => Fit::Yes,
+        Err(e) => Fit::No(format!("io_setup(2) says: {e}")),
+    }
+}
+
+impl Context {
+    /// A context for this many requests.
+    fn new(room: usize) -> io::Result<Context> {
         let mut id: libc::c_ulong = 0;
-        let room = memory.len().max(1);
         // SAFETY: the kernel writes one word to `id`.
         check(unsafe { libc::syscall(libc::SYS_io_setup, room as u32, ptr::from_mut(&mut id)) })?;
+        Ok(Context(id))
+    }
+}
+
+impl Queue {
+    pub fn new(parts: Parts) -> Result<Queue, Problem> {
+        let room = parts.memory.len();
         Ok(Queue {
-            context: Context(id),
+            context: Context::new(room).map_err(|e| Problem::of("io_setup", e))?,
             ready: Vec::with_capacity(room),
             events: vec![Event::default(); room],
-            files,
-            slots: memory.into_iter().map(Slot::new).collect(),
+            files: parts.files,
+            slots: parts.memory.into_iter().map(Slot::new).collect(),
         })
     }
 
-    /// Prepares a read into the whole memory of a slot, or a write from it. Does nothing if the
-    /// slot is in flight.
-    #[inline]
-    pub fn prepare(&mut self, slot: usize, write: bool, file: usize, offset: u64) {
-        const IOCB_CMD_PREAD: u16 = 0;
-        const IOCB_CMD_PWRITE: u16 = 1;
-        let file = self.files[file].as_raw_fd();
-        let of = &mut self.slots[slot];
-        if std::mem::replace(&mut of.in_flight, true) {
-            return;
-        }
-        let request = &mut *of.request;
-        request.aio_data = slot as u64;
-        request.aio_lio_opcode = if write {
-            IOCB_CMD_PWRITE
-        } else {
-            IOCB_CMD_PREAD
-        };
-        request.aio_fildes = file as u32;
-        request.aio_offset = offset as i64;
-        self.ready.push(ptr::from_mut(request));
-    }
-
     /// Submits all prepared requests: io_submit(2), again if it takes only a part of them.
-    pub fn submit(&mut self) -> io::Result<()> {
+    fn submit(&mut self) -> io::Result<()> {
         let mut taken = 0;
         while taken < self.ready.len() {
             let rest = &self.ready[taken..];
@@ -104,13 +99,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for at least this many requests, io_getevents(2), and calls `each` with every slot
-    /// that is done and its result.
-    pub fn reap(
-        &mut self,
-        at_least: usize,
-        mut each: impl FnMut(usize, io::Result<usize>),
-    ) -> io::Result<()> {
+    /// Waits for at least this many requests, io_getevents(2). Returns the number of events.
+    fn wait(&mut self, at_least: usize) -> io::Result<usize> {
         // SAFETY: the kernel writes at most `events.len()` structures of this layout.
         let done = unsafe {
             libc::syscall(
@@ -122,16 +112,41 @@ impl Queue {
                 ptr::null_mut::<libc::timespec>(),
             )
         };
-        let n = match check(done) {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => 0,
-            other => other?,
-        };
+        match check(done) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),
+            other => other,
+        }
+    }
+}
+
+impl load::Queue for Queue {
+    /// Does nothing if the slot is in flight.
+    #[inline]
+    fn prepare(&mut self, slot: usize, file: usize, offset: u64) {
+        const IOCB_CMD_PREAD: u16 = 0;
+        let file = self.files[file].as_raw_fd();
+        let of = &mut self.slots[slot];
+        if std::mem::replace(&mut of.in_flight, true) {
+            return;
+        }
+        let request = &mut *of.request;
+        request.aio_data = slot as u64;
+        request.aio_lio_opcode = IOCB_CMD_PREAD;
+        request.aio_fildes = file as u32;
+        request.aio_offset = offset as i64;
+        self.ready.push(ptr::from_mut(request));
+    }
+
+    fn submit_and_wait(&mut self, at_least: usize, done: &mut Vec<Done>) -> Result<(), Problem> {
+        self.submit().map_err(|e| Problem::of("io_submit", e))?;
+        let n = self.wait(at_least);
+        let n = n.map_err(|e| Problem::of("io_getevents", e))?;
         for event in &self.events[..n] {
             let slot = event.data as usize;
             self.slots[slot].in_flight = false;
-            let result = usize::try_from(event.result);
             let failed = |_| io::Error::from_raw_os_error(-event.result as i32);
-            each(slot, result.map_err(failed));
+            let read = usize::try_from(event.result).map_err(failed);
+            done.push((slot, read.map_err(|e| Problem::of("read", e))));
         }
         Ok(())
     }

@@ -1,32 +1,29 @@
 //! The contenders, their options, and the contender of fio that each is compared with.
 
 use clap::ValueEnum;
-
-use super::engine::Kind;
-use super::load::Load;
-use super::{libaio, psync};
-use crate::contenders::fio::{self, Fio};
-use crate::harness::contender::{Fit, Named};
-use crate::harness::files::Files;
-use crate::harness::round::Round;
 use nowait_cli::problem::Problem;
 
-/// The contenders.
+use super::aio;
+use super::engine::Kind;
+use super::load::Load;
+use super::psync::Psync;
+use crate::contenders::fio::{self, Fio};
+use crate::harness::contender::{Fit, Named};
+use crate::harness::round::Round;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
     /// nowait's LocalEngine with the default options
     Local,
     /// LocalEngine with registered files and buffers
     LocalFixed,
-    /// LocalEngine with registered files and buffers, polling for completions
-    LocalPolled,
     /// LocalEngine with registered files and buffers, and a kernel thread for submissions (SQPOLL)
     LocalSqpoll,
     /// nowait's Engine: one thread submits, another one drives the ring
     Shared,
     /// Linux's old asynchronous interface: io_submit(2), io_getevents(2)
     Libaio,
-    /// A loop of pread(2) or pwrite(2): one operation at a time
+    /// A loop of pread(2): one read at a time
     Psync,
     /// fio with its engine io_uring
     #[value(name = "fio-io_uring")]
@@ -34,16 +31,11 @@ pub enum Name {
     /// fio with its engine io_uring, registered files and buffers
     #[value(name = "fio-io_uring-fixed")]
     FioIoUringFixed,
-    /// fio with its engine io_uring, registered files and buffers, polling for completions
-    #[value(name = "fio-io_uring-polled")]
-    FioIoUringPolled,
     /// fio with its engine io_uring, registered files and buffers, and SQPOLL
     #[value(name = "fio-io_uring-sqpoll")]
     FioIoUringSqpoll,
     /// fio with its engine libaio
     FioLibaio,
-    /// SPDK: always left out, with the reason
-    Spdk,
 }
 
 impl Named for Name {
@@ -53,124 +45,66 @@ impl Named for Name {
 }
 
 impl Name {
-    /// True if the contender polls for completions.
-    pub fn polled(self) -> bool {
-        matches!(
-            self,
-            Name::LocalPolled | Name::FioIoUringPolled | Name::Spdk
-        )
-    }
-
     /// The contender of fio with the same options.
     pub fn beside(self) -> Option<Name> {
         match self {
             Name::Local => Some(Name::FioIoUring),
             Name::LocalFixed => Some(Name::FioIoUringFixed),
-            Name::LocalPolled => Some(Name::FioIoUringPolled),
             Name::LocalSqpoll => Some(Name::FioIoUringSqpoll),
             Name::Libaio => Some(Name::FioLibaio),
             _ => None,
         }
     }
 
-    /// The number of operations in flight, at most `depth`.
+    /// The number of reads in flight, at most `depth`.
     pub fn depth(self, depth: usize) -> usize {
         if self == Name::Psync { 1 } else { depth }
     }
 
     fn kind(self) -> Option<Kind> {
-        let (fixed, polled) = (true, true);
-        let plain = Kind::default();
+        let kind = |fixed, sqpoll, shared| Kind {
+            fixed,
+            sqpoll,
+            shared,
+        };
         match self {
-            Name::Local => Some(plain),
-            Name::LocalFixed => Some(Kind { fixed, ..plain }),
-            Name::LocalPolled => Some(Kind {
-                fixed,
-                polled,
-                ..plain
-            }),
-            Name::LocalSqpoll => Some(Kind {
-                fixed,
-                sqpoll: true,
-                ..plain
-            }),
-            Name::Shared => Some(Kind {
-                shared: true,
-                ..plain
-            }),
+            Name::Local => Some(kind(false, false, false)),
+            Name::LocalFixed => Some(kind(true, false, false)),
+            Name::LocalSqpoll => Some(kind(true, true, false)),
+            Name::Shared => Some(kind(false, false, true)),
             _ => None,
         }
     }
 
     /// The contender of fio; `None` if it is not fio.
     pub fn fio(self) -> Option<Fio> {
-        self.options().map(|(engine, _)| Fio::new(engine))
-    }
-
-    /// The engine of fio and its special options; `None` if the contender is not fio.
-    fn options(self) -> Option<(&'static str, &'static [&'static str])> {
         const FIXED: [&str; 2] = ["--registerfiles=1", "--fixedbufs=1"];
+        const SQPOLL: [&str; 3] = [FIXED[0], FIXED[1], "--sqthread_poll=1"];
         match self {
-            Name::FioIoUring => Some(("io_uring", &[])),
-            Name::FioIoUringFixed => Some(("io_uring", &FIXED)),
-            Name::FioIoUringPolled => Some(("io_uring", &[FIXED[0], FIXED[1], "--hipri=1"])),
-            Name::FioIoUringSqpoll => {
-                Some(("io_uring", &[FIXED[0], FIXED[1], "--sqthread_poll=1"]))
-            }
-            Name::FioLibaio => Some(("libaio", &[])),
+            Name::FioIoUring => Some(Fio::new("io_uring", &[])),
+            Name::FioIoUringFixed => Some(Fio::new("io_uring", &FIXED)),
+            Name::FioIoUringSqpoll => Some(Fio::new("io_uring", &SQPOLL)),
+            Name::FioLibaio => Some(Fio::new("libaio", &[])),
             _ => None,
         }
     }
 
-    /// Returns if the contender is available for these files.
-    pub fn fits(self, files: &Files, block: u64) -> Fit {
-        if let Some(kind) = self.kind() {
-            return kind.fits(files, block);
-        }
-        match self {
-            Name::Spdk => Fit::No(
-                "it needs an NVMe device without a kernel driver, which this program does not set up".into(),
-            ),
-            Name::Libaio => libaio::fits(),
-            Name::FioIoUringPolled => match Name::LocalPolled.fits(files, block) {
-                Fit::No(why) => Fit::No(why),
-                Fit::Yes | Fit::With(_) => fio::fits("io_uring"),
-            },
-            _ => self.options().map_or(Fit::Yes, |(engine, _)| fio::fits(engine)),
+    /// Returns if the contender is available for the files of a turn.
+    pub fn fits(self, load: &Load<'_>) -> Fit {
+        match (self.kind(), self.fio()) {
+            (Some(kind), _) => kind.fits(load),
+            (_, Some(fio)) => fio::fits(fio.engine),
+            _ if self == Name::Libaio => aio::fits(),
+            _ => Fit::Yes,
         }
     }
 
     /// Runs one turn.
-    pub fn play(self, load: &Load<'_>, fio: Option<&Fio>) -> Result<Round, Problem> {
-        if let (Some(fio), Some((_, options))) = (fio, self.options()) {
-            let common = fio_options(load);
-            let common = common.iter().map(String::as_str);
-            let all: Vec<&str> = common.chain(options.iter().copied()).collect();
-            return fio.play(&load.turn, &all);
-        }
+    pub fn play(self, load: &Load<'_>) -> Result<Round, Problem> {
         match (self, self.kind()) {
-            (_, Some(kind)) => kind.play(load),
-            (Name::Libaio, _) => libaio::play(load),
-            _ => psync::play(load),
+            (_, Some(kind)) => load.play(|parts| kind.queue(parts)),
+            (Name::Libaio, _) => load.play(aio::Queue::new),
+            _ => load.play(Psync::new),
         }
     }
-}
-
-/// The options with which fio does the same as the other contenders.
-fn fio_options(load: &Load<'_>) -> Vec<String> {
-    let mut options = vec![
-        "--direct=1".into(),
-        format!("--iodepth_batch={}", load.batch),
-        format!("--iodepth_batch_complete_min={}", load.batch),
-        format!("--iodepth_batch_complete_max={}", load.turn.depth),
-    ];
-    match load.write {
-        true => options.push("--rw=randwrite".into()),
-        false => options.extend(["--rw=randread".into(), "--readonly".into()]),
-    }
-    options.push(format!("--cpus_allowed={}", load.core));
-    if !load.latencies {
-        options.push("--gtod_reduce=1".into());
-    }
-    options
 }

@@ -1,27 +1,23 @@
-//! nowait's engines as contenders: batches of reads or writes. Buffers are used again.
+//! nowait's engines as contenders.
 
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use nowait::buffer::{Buffer, BufferPool, PoolBuffer, Source};
-use nowait::engine::{Engine, Feature, LocalEngine, Options, Polled, Wait};
-use nowait::op::{Op, Read, Write};
+use nowait::buffer::Buffer;
+use nowait::engine::{Engine, Feature, LocalEngine, Options, Wait};
+use nowait::op::{Op, Read};
 use nowait::support::Support;
-use nowait::{Completion, ErrorKind, Handle};
-
-use super::load::Load;
-use crate::harness::contender::Fit;
-use crate::harness::files::{Files, open_direct};
-use crate::harness::round::{EngineFacts, Round};
-use crate::harness::turn::Lane;
+use nowait::{Completion, Handle};
 use nowait_cli::problem::Problem;
+
+use super::load::{Done, Load, Parts, Queue};
+use crate::harness::contender::Fit;
+use crate::harness::round::EngineFacts;
 
 /// The options of an engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Kind {
     /// Registered files and memory.
     pub fixed: bool,
-    pub polled: bool,
     pub sqpoll: bool,
     /// An `Engine`, not a `LocalEngine`.
     pub shared: bool,
@@ -31,85 +27,70 @@ pub struct Kind {
 const SQPOLL_IDLE: Duration = Duration::from_millis(50);
 
 impl Kind {
-    fn options(self, depth: usize, pool: &BufferPool) -> Options {
-        let mut options = Options::new().depth(depth);
+    /// A queue on such an engine.
+    pub fn queue(self, parts: Parts) -> Result<EngineQueue, Problem> {
+        let mut options = Options::new().depth(parts.memory.len());
         if self.fixed {
-            options = options.buffers(pool);
-        }
-        if self.polled {
-            options = options.polled(Polled::Busy);
+            options = options.buffers(&parts.pool);
         }
         if self.sqpoll {
             options = options.sqpoll(SQPOLL_IDLE);
         }
-        options
+        let mut engine = match self.shared {
+            true => AnyEngine::Shared(options.build()?),
+            false => AnyEngine::Local(Box::new(options.build_local()?)),
+        };
+        let files = parts.files.into_iter().map(Handle::new);
+        let mut files: Vec<Handle> = files.collect::<Result<_, _>>()?;
+        if self.fixed {
+            let set = match &mut engine {
+                AnyEngine::Local(engine) => engine.file_set(files.len())?,
+                AnyEngine::Shared(engine) => engine.file_set(files.len())?,
+            };
+            let registered = files.iter().map(|file| set.insert(file));
+            files = registered.collect::<Result<_, _>>()?;
+        }
+        let memory = parts.memory.into_iter();
+        Ok(EngineQueue {
+            engine,
+            files,
+            ops: Vec::with_capacity(memory.len()),
+            done: Vec::with_capacity(memory.len()),
+            memory: memory
+                .map(|piece| Some(Box::new(piece) as Buffer))
+                .collect(),
+        })
     }
 
-    /// Returns if such an engine is available for these files.
-    pub fn fits(self, files: &Files, block: u64) -> Fit {
-        match self.attempt(files, block) {
+    /// Returns if such an engine is available for the files of a turn: reads one block, and looks
+    /// for the features that are missing.
+    pub fn fits(self, load: &Load<'_>) -> Fit {
+        let attempt = || -> Result<Vec<String>, Problem> {
+            let mut queue = self.queue(load.parts(1)?)?;
+            let mut done = Vec::new();
+            queue.prepare(0, 0, 0);
+            queue.submit_and_wait(1, &mut done)?;
+            for (_, read) in done {
+                read?;
+            }
+            let wanted = [
+                (Feature::RegisteredFiles, self.fixed),
+                (Feature::RegisteredBuffers, self.fixed),
+                (Feature::Sqpoll, self.sqpoll),
+            ];
+            let wanted = wanted.into_iter().filter(|(_, wanted)| *wanted);
+            let lacking = wanted.filter_map(|(feature, _)| {
+                let support = queue.engine.support(feature);
+                matches!(support, Support::No(_)).then(|| format!("{feature}: {support}"))
+            });
+            Ok(lacking.collect())
+        };
+        match attempt() {
             Ok(lacking) if lacking.is_empty() => Fit::Yes,
             Ok(lacking) => Fit::With(lacking.join("; ")),
-            Err(problem) => Fit::No(problem),
+            Err(Problem::Failed(why) | Problem::Usage(why)) => Fit::No(why),
+            Err(problem) => Fit::No(format!("{problem:?}")),
         }
-    }
-
-    /// Reads one block. Returns the features that are missing, with the reasons.
-    fn attempt(self, files: &Files, block: u64) -> Result<Vec<String>, String> {
-        let say = |e: nowait::Error| match e.kind() {
-            ErrorKind::NeedsPollQueues => {
-                "the device has no queues to be polled (an NVMe drive has some with the kernel's \
-                 parameter nvme.poll_queues=N)"
-                    .into()
-            }
-            _ => e.to_string(),
-        };
-        let pool = BufferPool::new(1, block as usize).map_err(say)?;
-        let file = open_direct(&files.paths[0], false).map_err(|p| format!("{p:?}"))?;
-        let handle = Handle::new(file).map_err(say)?;
-        let options = self.options(1, &pool);
-        let mut engine = AnyEngine::build(self, &options).map_err(say)?;
-        let handle = engine.take_in(self, vec![handle]).map_err(say)?.remove(0);
-        let buffer = pool.take().ok_or("no buffer")?;
-        let mut ops = vec![Op::from(Read::new(&handle, Box::new(buffer), 0))];
-        let mut done = Vec::new();
-        engine.turn(&mut ops, &mut done, 1).map_err(say)?;
-        for completion in done {
-            completion.result.map_err(say)?;
-        }
-        let wanted = [
-            (Feature::RegisteredFiles, self.fixed),
-            (Feature::RegisteredBuffers, self.fixed),
-            (Feature::Polled, self.polled),
-            (Feature::Sqpoll, self.sqpoll),
-        ];
-        let lacking = wanted.into_iter().filter(|(_, wanted)| *wanted);
-        Ok(lacking
-            .filter_map(|(feature, _)| {
-                let support = engine.support(feature);
-                matches!(support, Support::No(_)).then(|| format!("{feature}: {support}"))
-            })
-            .collect())
-    }
-
-    /// Runs one turn: keeps as many operations in flight as the depth, in batches.
-    pub fn play(self, load: &Load<'_>) -> Result<Round, Problem> {
-        let facts = Mutex::new(None);
-        let mut round = load.turn.run(|lane| {
-            load.pin()?;
-            let pool = BufferPool::new(load.turn.depth, load.turn.block as usize)?;
-            let mut engine = AnyEngine::build(self, &self.options(load.turn.depth, &pool))?;
-            let files = load.open()?.into_iter().map(Handle::new);
-            let files = engine.take_in(self, files.collect::<Result<_, _>>()?)?;
-            match load.write {
-                false => run(load, lane, &mut engine, &files, &pool, &READS)?,
-                true => run(load, lane, &mut engine, &files, &pool, &WRITES)?,
-            }
-            *facts.lock().unwrap_or_else(|e| e.into_inner()) = Some(engine.facts());
-            Ok(())
-        })?;
-        round.engine = facts.into_inner().unwrap_or_else(|e| e.into_inner());
-        Ok(round)
     }
 }
 
@@ -120,127 +101,56 @@ enum AnyEngine {
 }
 
 impl AnyEngine {
-    fn build(kind: Kind, options: &Options) -> nowait::Result<AnyEngine> {
-        if kind.shared {
-            options.build().map(AnyEngine::Shared)
-        } else {
-            options
-                .build_local()
-                .map(|engine| AnyEngine::Local(Box::new(engine)))
-        }
-    }
-
-    /// Registers files, if the kind says so.
-    fn take_in(&mut self, kind: Kind, files: Vec<Handle>) -> nowait::Result<Vec<Handle>> {
-        if !kind.fixed {
-            return Ok(files);
-        }
-        let set = match self {
-            AnyEngine::Local(engine) => engine.file_set(files.len())?,
-            AnyEngine::Shared(engine) => engine.file_set(files.len())?,
-        };
-        files.iter().map(|file| set.insert(file)).collect()
-    }
-
-    /// Submits operations and takes completions.
-    #[inline]
-    fn turn(
-        &mut self,
-        ops: &mut Vec<Op>,
-        done: &mut Vec<Completion>,
-        at_least: usize,
-    ) -> nowait::Result<usize> {
-        match self {
-            AnyEngine::Local(engine) => engine.submit_and_wait(ops, done, Wait::For(at_least)),
-            AnyEngine::Shared(engine) => {
-                engine.submit_batch(ops);
-                engine.reap(done, Wait::For(at_least))
-            }
-        }
-    }
-
     fn support(&self, feature: Feature) -> Support {
         match self {
             AnyEngine::Local(engine) => engine.support(feature),
             AnyEngine::Shared(engine) => engine.support(feature),
         }
     }
+}
 
-    fn facts(&self) -> EngineFacts {
-        match self {
-            AnyEngine::Local(engine) => (&**engine).into(),
-            AnyEngine::Shared(engine) => engine.into(),
+/// Reads on an engine. The buffer of a slot is moved into its operation and back.
+pub struct EngineQueue {
+    engine: AnyEngine,
+    files: Vec<Handle>,
+    memory: Vec<Option<Buffer>>,
+    ops: Vec<Op>,
+    done: Vec<Completion>,
+}
+
+impl Queue for EngineQueue {
+    #[inline]
+    fn prepare(&mut self, slot: usize, file: usize, offset: u64) {
+        if let Some(buffer) = self.memory[slot].take() {
+            let read = Read::new(&self.files[file], buffer, offset);
+            self.ops.push(Op::from(read).user_data(slot as u64));
         }
     }
-}
 
-/// The functions that make an operation from memory, and take the memory back from it.
-struct Form<B> {
-    memory: fn(PoolBuffer) -> B,
-    make: fn(&Handle, B, u64) -> Op,
-    back: fn(Op) -> Option<B>,
-}
-
-const READS: Form<Buffer> = Form {
-    memory: |buffer| Box::new(buffer),
-    make: |file, buffer, offset| Read::new(file, buffer, offset).into(),
-    back: Op::into_buffer,
-};
-
-const WRITES: Form<Source> = Form {
-    memory: |buffer| Box::new(buffer),
-    make: |file, bytes, offset| Write::new(file, bytes, offset).into(),
-    back: Op::into_source,
-};
-
-/// The `user_data` of the operation that is timed; the others have 0.
-const TIMED: u64 = 1;
-
-fn run<B>(
-    load: &Load<'_>,
-    lane: &mut Lane<'_>,
-    engine: &mut AnyEngine,
-    files: &[Handle],
-    pool: &BufferPool,
-    form: &Form<B>,
-) -> Result<(), Problem> {
-    let (depth, block) = (load.turn.depth, load.turn.block);
-    let memory = std::iter::from_fn(|| pool.take()).map(Load::filled);
-    let mut free: Vec<B> = memory.map(form.memory).collect();
-    let mut ops: Vec<Op> = Vec::with_capacity(depth);
-    let mut done = Vec::with_capacity(depth);
-    let mut timed: Option<Instant> = None;
-    lane.begin();
-    loop {
-        while let Some(memory) = free.pop() {
-            let Some(place) = lane.next() else {
-                free.push(memory);
-                break;
-            };
-            ops.push((form.make)(&files[place.file], memory, place.offset));
-        }
-        if let Some(op) = ops.pop() {
-            let timer = lane.tape.timer(ops.len() as u64 + 1);
-            let word = match timed {
-                None if timer.is_some() => TIMED,
-                _ => 0,
-            };
-            timed = timed.or(timer);
-            ops.push(op.user_data(word));
-        }
-        let in_flight = depth - free.len();
-        if in_flight == 0 {
-            return Ok(());
-        }
-        engine.turn(&mut ops, &mut done, load.batch.min(in_flight))?;
-        for completion in done.drain(..) {
-            if completion.op.get_user_data() == TIMED
-                && let Some(timer) = timed.take()
-            {
-                lane.tape.latency(timer.elapsed());
+    #[inline]
+    fn submit_and_wait(&mut self, at_least: usize, done: &mut Vec<Done>) -> Result<(), Problem> {
+        let wait = Wait::For(at_least);
+        match &mut self.engine {
+            AnyEngine::Local(engine) => {
+                engine.submit_and_wait(&mut self.ops, &mut self.done, wait)?;
             }
-            lane.done(completion.result?, block)?;
-            free.extend((form.back)(completion.op));
+            AnyEngine::Shared(engine) => {
+                engine.submit_batch(&mut self.ops);
+                engine.reap(&mut self.done, wait)?;
+            }
         }
+        for completion in self.done.drain(..) {
+            let slot = completion.op.get_user_data() as usize;
+            self.memory[slot] = completion.op.into_buffer();
+            done.push((slot, completion.result.map_err(Problem::from)));
+        }
+        Ok(())
+    }
+
+    fn facts(&self) -> Option<EngineFacts> {
+        Some(match &self.engine {
+            AnyEngine::Local(engine) => (&**engine).into(),
+            AnyEngine::Shared(engine) => engine.into(),
+        })
     }
 }

@@ -1,35 +1,35 @@
-//! A loop of pread(2) or pwrite(2): one operation at a time at any depth.
+//! A loop of pread(2): one read at a time at any depth.
 
 use std::os::unix::fs::FileExt;
 
-use nowait::buffer::BufferPool;
-
-use super::load::Load;
-use crate::harness::round::Round;
 use nowait_cli::problem::Problem;
 
-/// Runs one turn.
-pub fn play(load: &Load<'_>) -> Result<Round, Problem> {
-    let turn = &load.turn;
-    let files = load.open()?;
-    turn.run(|lane| {
-        load.pin()?;
-        let pool = BufferPool::new(1, turn.block as usize)?;
-        let Some(mut memory) = pool.take().map(Load::filled) else {
-            return Ok(());
-        };
-        lane.begin();
-        while let Some(place) = lane.next() {
-            let timer = lane.tape.timer(1);
-            let file = &files[place.file];
-            let done = match load.write {
-                true => file.write_at(&memory, place.offset),
-                false => file.read_at(&mut memory, place.offset),
-            };
-            let n = done.map_err(|e| Problem::of(load.verb(), e))?;
-            lane.tape.call(timer);
-            lane.done(n, turn.block)?;
-        }
+use super::load::{Done, Parts, Queue};
+
+/// The read that is next: a file and an offset.
+pub struct Psync {
+    parts: Parts,
+    next: (usize, u64),
+}
+
+impl Psync {
+    pub fn new(parts: Parts) -> Result<Psync, Problem> {
+        Ok(Psync {
+            parts,
+            next: (0, 0),
+        })
+    }
+}
+
+impl Queue for Psync {
+    fn prepare(&mut self, _slot: usize, file: usize, offset: u64) {
+        self.next = (file, offset);
+    }
+
+    fn submit_and_wait(&mut self, _at_least: usize, done: &mut Vec<Done>) -> Result<(), Problem> {
+        let (file, offset) = self.next;
+        let read = self.parts.files[file].read_at(&mut self.parts.memory[0], offset);
+        done.push((0, read.map_err(|e| Problem::of("read", e))));
         Ok(())
-    })
+    }
 }

@@ -12,7 +12,6 @@ use crate::harness::table::{Entry, Table};
 use crate::harness::text::digits;
 use nowait_cli::size::Size;
 
-/// The figures whose ratios are taken.
 const COMPARED: [&str; 4] = ["ops_per_s", "cpu_us_per_op", "lat_us/p50", "lat_us/p99"];
 
 /// Adds the cells, with a table and a chart for each of the tables of 2019.
@@ -65,7 +64,6 @@ fn rows(table: &str, cells: &[Cell]) -> Table {
             rows.push(vec![
                 name.word().into(),
                 name.depth(depth).to_string().into(),
-                u8::from(name.polled()).to_string().into(),
                 latency,
                 figure("ops_per_s", 1e-3, "K"),
                 figure("cpu_us_per_op", 1.0, "us"),
@@ -76,7 +74,6 @@ fn rows(table: &str, cells: &[Cell]) -> Table {
     }
     let columns = [
         "QD",
-        "Polled",
         "Latency",
         "IOPS",
         "CPU",

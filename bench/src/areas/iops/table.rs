@@ -11,7 +11,7 @@ pub enum Table {
     Latency,
     /// Operations of 512 bytes, up to 64 in flight: their number per second
     Peak,
-    /// Operations of 4K, 128 in flight over several files or devices, by one thread on one core
+    /// Operations of 4K, 128 in flight over four files or devices, by one thread on one core
     PerCore,
 }
 

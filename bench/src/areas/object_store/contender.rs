@@ -12,7 +12,6 @@ use object_store::local::LocalFileSystem;
 
 use crate::harness::contender::{Named, Word};
 
-/// The contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
     /// NowaitFileSystem
@@ -32,19 +31,15 @@ impl Named for Name {
 impl Name {
     /// A new store of the objects below a directory.
     pub fn store(self, root: &Path) -> Result<Arc<dyn ObjectStore>, Problem> {
-        let store = match self {
-            Name::Nowait => {
-                NowaitFileSystem::new_with_prefix(root).map(|store| Arc::new(store) as Arc<_>)
-            }
+        let ours = NowaitFileSystem::new_with_prefix;
+        let failed = |e| Problem::of(self.word(), e);
+        Ok(match self {
+            Name::Nowait => Arc::new(ours(root).map_err(failed)?),
             Name::NowaitMapped => {
-                let budget = Budget::process().map_err(|e| Problem::of(self.word(), e))?;
-                NowaitFileSystem::new_with_prefix(root)
-                    .map(|store| Arc::new(store.with_mapped_reads(&budget)) as Arc<_>)
+                let budget = Budget::process()?;
+                Arc::new(ours(root).map_err(failed)?.with_mapped_reads(&budget))
             }
-            Name::Local => {
-                LocalFileSystem::new_with_prefix(root).map(|store| Arc::new(store) as Arc<_>)
-            }
-        };
-        store.map_err(|e| Problem::of(self.word(), e))
+            Name::Local => Arc::new(LocalFileSystem::new_with_prefix(root).map_err(failed)?),
+        })
     }
 }

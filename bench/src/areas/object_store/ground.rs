@@ -7,9 +7,9 @@ use nowait_cli::stop::Stop;
 
 use super::Args;
 use super::work::Work;
-use crate::harness::cache::{evict, read_through, resident};
+use crate::harness::cache::{evict, warm};
 use crate::harness::directory::{BYTES_A_FILE, Directory};
-use crate::harness::files::{Files, Wanted, check};
+use crate::harness::files::{Files, check};
 use crate::harness::memory;
 
 /// The object, and the objects that are listed. Dropping it removes what was made.
@@ -21,7 +21,6 @@ pub struct Ground {
 /// The largest block, by which the object is made.
 const BLOCK: u64 = 64 << 10;
 
-/// The remedy if there is no space for the objects of the list.
 const FEWER: &str = "choose fewer --objects, or go to a directory elsewhere";
 
 /// The objects of one directory.
@@ -30,13 +29,8 @@ const OF_A_DIRECTORY: u64 = 1_000;
 impl Ground {
     /// Finds or makes the objects.
     pub fn prepare(args: &Args, works: &[Work], stop: &Stop) -> Result<Ground, Problem> {
-        let wanted = Wanted {
-            path: args.file.as_deref(),
-            size: args.size,
-            shares: &[1],
-            block: BLOCK,
-        };
-        let files = Files::prepare(wanted, stop)?;
+        let file = (args.file.as_deref(), args.size);
+        let files = Files::prepare(file, &[1], BLOCK, stop)?;
         files.sync()?;
         let mut ground = Ground { files, list: None };
         if works.contains(&Work::List) {
@@ -92,11 +86,7 @@ impl Ground {
                 evict(&open)?;
                 memory::touch(self.size());
             }
-            (Work::WarmOne | Work::WarmMany | Work::Ranges, _) => {
-                if resident(&open).is_none_or(|bytes| bytes < self.size()) {
-                    read_through(&open[0], self.size())?;
-                }
-            }
+            (Work::WarmOne | Work::WarmMany | Work::Ranges, _) => warm(&open[0], self.size())?,
         }
         Ok(())
     }

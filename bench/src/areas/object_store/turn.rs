@@ -20,11 +20,13 @@ use crate::harness::round::Round;
 use crate::harness::scramble::{mix, permute};
 use crate::harness::usage::Usage;
 
+/// The threads of the runtime.
+pub const THREADS: usize = 2;
+
 /// One turn.
 pub struct Turn<'a> {
     pub work: Work,
     pub ground: &'a Ground,
-    pub threads: usize,
     pub seconds: f64,
     pub seed: u64,
     pub stop: &'a Stop,
@@ -56,7 +58,7 @@ impl Turn<'_> {
     pub fn take(&self, name: Name) -> Result<Round, Problem> {
         let failed = |e: String| Problem::Failed(format!("{}: {e}", name.word()));
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(self.threads)
+            .worker_threads(THREADS)
             .enable_all()
             .build()
             .map_err(|e| Problem::of("cannot start a runtime", e))?;

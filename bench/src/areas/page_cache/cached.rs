@@ -8,11 +8,13 @@ use crate::contenders::future::Asked;
 use crate::contenders::local::Refill;
 use crate::contenders::{blocking, future, local};
 use crate::harness::cache::Cache;
-use crate::harness::contender::{Fit, Named, Word, once_each};
+use crate::harness::contender::{Contenders, Fit, Named, Word, once_each};
 use crate::harness::latencies;
 use crate::harness::offsets::Order;
-use crate::harness::plan::{Plan, Reader, Way, Work};
-use crate::harness::settings::{Common, check_blocks};
+use crate::harness::plan::{Plan, Work};
+use crate::harness::round::Round;
+use crate::harness::settings::Common;
+use crate::harness::turn::Turn;
 use crate::harness::view::View;
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
@@ -41,13 +43,10 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=256))]
     pub threads: Vec<u32>,
 
-    /// The contenders
-    #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',',
-          default_values = ["pread", "preadv2", "nowait", "nowait-future", "local-1", "local"])]
-    pub contenders: Vec<Name>,
+    #[command(flatten)]
+    contenders: Contenders<Name>,
 }
 
-/// The contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
     /// pread(2)
@@ -58,8 +57,6 @@ pub enum Name {
     Nowait,
     /// nowait's future: polled once, and awaited only if it is not ready then
     NowaitFuture,
-    /// nowait's future, with copies of any length in the calling thread (copy_limit)
-    NowaitCopies,
     /// nowait's LocalEngine, one read after the other
     #[value(name = "local-1")]
     Local1,
@@ -74,38 +71,26 @@ impl Named for Name {
 }
 
 impl Name {
-    fn way(self) -> Way {
+    fn play(self, turn: &Turn<'_>) -> Result<Round, Problem> {
         match self {
-            Name::Pread => Box::new(blocking::pread),
-            Name::Preadv2 => Box::new(blocking::preadv2),
-            Name::Nowait => Box::new(blocking::nowait),
-            Name::NowaitFuture | Name::NowaitCopies => {
-                Box::new(move |turn| future::single(turn, self.asked()))
-            }
-            Name::Local1 => Box::new(local::one_by_one),
-            Name::Local => Box::new(|turn| local::batches(turn, Refill::Whole)),
+            Name::Pread => blocking::pread(turn),
+            Name::Preadv2 => blocking::preadv2(turn),
+            Name::Nowait => blocking::nowait(turn),
+            Name::NowaitFuture => future::single(turn),
+            Name::Local1 => local::one_by_one(turn),
+            Name::Local => local::batches(turn, Refill::Whole),
         }
     }
 
     fn fits(self) -> Fit {
         match self {
-            Name::NowaitFuture | Name::NowaitCopies => self.asked().fits(&self.word()),
+            Name::NowaitFuture => Asked::default().fits(&self.word()),
             _ => Fit::Yes,
-        }
-    }
-
-    fn asked(self) -> Asked {
-        Asked {
-            copy_limit: (self == Name::NowaitCopies).then_some(usize::MAX),
-            ..Asked::default()
         }
     }
 }
 
-/// Measures the reads and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
-    let most = args.threads.iter().max().copied().unwrap_or(1);
-    check_blocks(&args.block, args.common.depth * most)?;
     let mut plan = Plan {
         cache: Cache::Warm,
         order: Order::Any,
@@ -113,14 +98,13 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         bases: &["pread"],
         views: &[View::MEMORY],
         charts: Some(latencies::charts),
-        ..Plan::new("cached", &args.common, stop)?
+        ..Plan::new("cached", &args.common, stop)
     };
-    let names = plan.bench.choose(&args.contenders, Name::fits)?;
+    let names = plan.bench.choose(&args.contenders.names, Name::fits)?;
     for Size(block) in once_each(&args.block) {
         for threads in once_each(&args.threads) {
-            let readers = names.iter().map(|name| Reader::new(name, name.way()));
-            plan.add(Work::new(block, threads), readers);
+            plan.add(Work::new(block, threads), names.clone());
         }
     }
-    plan.conduct()
+    plan.conduct(|name, turn, _| name.play(turn))
 }

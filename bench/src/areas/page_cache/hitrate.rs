@@ -1,44 +1,26 @@
 //! `nowait-bench hitrate`: the cost of a read at each hit rate, if the page cache is tried always,
 //! never, after asking for residency, in strict mode, and as the library decides.
-//!
-//! # The keys of `findings` in its JSON (keys may be added)
-//! ```text
-//! "break_even": f | null,             hit rate from which trying pays, computed from the costs that
-//!                                     doctor measures on this machine (one read at a time)
-//! "ask_first_break_even": f | null,   hit rate from which trying beats asking first, computed too
-//! "seed_break_even": 0.3,             ask_first_break_even on the kernel list in 2015
-//! "curves": [{"block", "order",
-//!             "always_never": [f],    hit rates at which the two curves cross
-//!             "ask_always": [f],
-//!             "adaptive": [{"rate", "better", "time", "low95", "high95", "cpu"}],
-//!             "turn_over": {"to_misses", "to_hits", "of"} | null}]
-//! ```
-//! `adaptive` is adaptive's time per read divided by that of the better of always and never
-//! (`better`), at each rate: the median of the ratios within rounds, and its range. `cpu` is the
-//! median of the ratios of processor time. `turn_over` is the number of reads after which adaptive
-//! decides like the better of the two (9 of 10 decisions in a window of 100) when the hit rate of a
-//! file falls from 100 % to 0, and rises again; null: not within `of` reads.
 
 use std::process::ExitCode;
 
 use clap::ValueEnum;
 use nowait::Mode;
-use nowait::engine::Backend;
 use nowait::read::NowaitPolicy;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::crossing::{Curve, crossings};
 use super::turnover::{self, Better, TurnOver};
 use crate::contenders::future::{self, Asked};
 use crate::harness::cache::Cache;
-use crate::harness::contender::{Named, Word, once_each};
+use crate::harness::contender::{Contenders, Named, Word, once_each};
 use crate::harness::files::Files;
 use crate::harness::interval::Interval;
 use crate::harness::offsets;
-use crate::harness::plan::{Label, Plan, Reader, Way, Work};
+use crate::harness::plan::{Label, Plan, Work};
 use crate::harness::plot::{Axis, Chart, Line, Mark};
 use crate::harness::run::{Cell, Ratio, Run, object};
-use crate::harness::settings::{Common, backend, check_blocks};
+use crate::harness::settings::Common;
 use crate::harness::table::{Entry, Table};
 use crate::harness::view::View;
 use nowait_cli::doctor::{self, BreakEven, SEED_BREAK_EVEN};
@@ -49,7 +31,7 @@ use nowait_cli::stop::Stop;
 /// The cost of a read at each hit rate: trying the page cache always, never, and as nowait decides
 ///
 /// Before each turn the file is evicted, and then the blocks that will be hits are read.
-/// Each block is read once. With --advice random there is no readahead, so the hit rate is exact.
+/// Each block is read once. There is no readahead, so the hit rate is exact.
 #[derive(Clone, Debug, clap::Args)]
 #[command(mut_arg("size", |a| a.default_value("512M")),
           mut_arg("rounds", |a| a.default_value("7")),
@@ -74,20 +56,8 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(0..=100))]
     rates: Vec<u32>,
 
-    /// The contenders
-    #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',',
-          default_values = ["always", "never", "ask", "strict", "adaptive"])]
-    contenders: Vec<Name>,
-
-    /// How many threads read, each with --depth reads in flight [default: the number of
-    /// processors]. With fewer threads a processor is idle, so that work of the engine's workers
-    /// seems to cost less than it does
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    callers: Option<u32>,
-
-    /// The backend of the engine: uring or threads [default: the library's choice]
-    #[arg(long, value_parser = backend)]
-    backend: Option<Backend>,
+    #[command(flatten)]
+    contenders: Contenders<Name>,
 }
 
 /// The order of a turn's reads.
@@ -99,7 +69,6 @@ enum Order {
     Linear,
 }
 
-/// The contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Name {
     /// Every read tries the page cache in the calling thread
@@ -115,9 +84,8 @@ enum Name {
     Adaptive,
 }
 
-/// The text after the help.
 pub const AFTER: &str = "\
-All contenders are futures on a shared engine. --callers threads poll them, with --depth in flight each.
+All contenders are futures on a shared engine. A thread for each processor polls them, with --depth in flight.
 Contenders take turns within each round, at the same places and with the same blocks cached. The last table
 has the hit rates at which curves cross, the ratio of adaptive's time to that of the better of always and
 never, and the number of reads after which adaptive follows a file that changes from hits to misses, and
@@ -126,9 +94,7 @@ back. Ctrl-C ends the bench and prints what was measured; a second one ends the 
 JSON (--json): the shape of all areas (nowait-bench --help); the cells' parameters are \"block\", \"order\" and
 \"rate\", and \"findings\" has \"break_even\", \"ask_first_break_even\", \"seed_break_even\", and \"curves\":
 [{\"block\", \"order\", \"always_never\": [rates], \"ask_always\": [rates], \"adaptive\": [{\"rate\",
-\"better\", \"time\", \"low95\", \"high95\", \"cpu\"}], \"turn_over\": {\"to_misses\", \"to_hits\", \"of\"} | null}].
-
-Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
+\"better\", \"median\", \"low95\", \"high95\", \"cpu\"}], \"turn_over\": {\"to_misses\", \"to_hits\", \"of\"} | null}].";
 
 impl Order {
     fn places(self) -> offsets::Order {
@@ -146,11 +112,8 @@ impl Named for Name {
 }
 
 impl Name {
-    fn asked(self, backend: Option<Backend>) -> Asked {
-        let asked = Asked {
-            backend,
-            ..Asked::default()
-        };
+    fn asked(self) -> Asked {
+        let asked = Asked::default();
         match self {
             Name::Always => Asked {
                 trying: NowaitPolicy::Always,
@@ -175,11 +138,6 @@ impl Name {
 }
 
 impl Args {
-    fn callers(&self) -> usize {
-        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
-        self.callers.map_or_else(processors, |n| n as usize)
-    }
-
     /// Every block size in every order.
     fn curves(&self) -> Vec<(Size, Order)> {
         let orders = once_each(&self.order);
@@ -190,21 +148,21 @@ impl Args {
     }
 }
 
-/// Measures all hit rates and prints the results.
+/// How many threads read, each with --depth reads in flight. With fewer threads a processor is
+/// idle, so that work of the engine's workers seems to cost less than it does.
+fn callers() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
-    check_blocks(&args.block, args.common.depth)?;
     let mut plan = Plan {
         cache: Cache::Part(0),
         bases: &["always"],
         views: &[View::EACH],
-        ..Plan::new("hitrate", &args.common, stop)?
+        ..Plan::new("hitrate", &args.common, stop)
     };
-    let fits = |name: Name| name.asked(args.backend).fits(&name.word());
-    let names = plan.bench.choose(&args.contenders, fits)?;
-    let way = |name: &Name| -> Way {
-        let asked = name.asked(args.backend);
-        Box::new(move |turn| future::many(turn, asked))
-    };
+    let fits = |name: Name| name.asked().fits(&name.word());
+    let names = plan.bench.choose(&args.contenders.names, fits)?;
     let mut rates = once_each(&args.rates);
     rates.sort_unstable();
     for (Size(block), order) in args.curves() {
@@ -217,14 +175,14 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
             };
             let work = Work {
                 label,
-                threads: args.callers(),
+                threads: callers(),
                 state: Some((Cache::Part(rate), order.places())),
                 ..Work::only(block)
             };
-            plan.add(work, names.iter().map(|name| Reader::new(name, way(name))));
+            plan.add(work, names.clone());
         }
     }
-    let measured = plan.measure()?;
+    let measured = plan.measure(|name, turn, _| future::many(turn, name.asked()))?;
     let costs = doctor::Bench::prepare(&measured.files.paths[0]).map(|bench| bench.costs().1);
     let costs = costs.map_err(Problem::Failed)?;
     let (mut curves, mut charts) = (Vec::new(), Vec::new());
@@ -323,10 +281,12 @@ struct Found {
 }
 
 /// The comparison of adaptive with the better of always and never, at one hit rate.
+#[derive(Serialize)]
 struct Beside {
     rate: u32,
     better: String,
     /// Adaptive's time divided by that of the better one.
+    #[serde(flatten)]
     time: Interval,
     /// The median of the ratios of processor time.
     cpu: f64,
@@ -380,7 +340,7 @@ impl Found {
         else {
             return Ok(None);
         };
-        let asked = Name::Adaptive.asked(args.backend);
+        let asked = Name::Adaptive.asked();
         turnover::measure(
             files,
             self.block.0,
@@ -396,17 +356,12 @@ impl Found {
     }
 
     fn json(&self) -> Value {
-        let adaptive = self.adaptive.iter().map(|beside| {
-            let time = beside.time;
-            json!({"rate": beside.rate, "better": beside.better, "time": time.median,
-                   "low95": time.low95, "high95": time.high95, "cpu": beside.cpu})
-        });
         json!({
             "block": self.block.0,
             "order": self.order.word(),
             "always_never": self.crossings("always", "never"),
             "ask_always": self.crossings("ask", "always"),
-            "adaptive": adaptive.collect::<Vec<_>>(),
+            "adaptive": self.adaptive,
             "turn_over": self.turn_over,
         })
     }
@@ -463,7 +418,7 @@ impl Found {
             title: format!("Time per read, {} {}", self.block, self.order.word()),
             subtitle: format!(
                 "callers {}, depth {}, rounds {}, {}",
-                args.callers(),
+                callers(),
                 args.common.depth,
                 args.common.rounds.count(),
                 run.machine

@@ -6,10 +6,12 @@ use clap::ValueEnum;
 
 use crate::contenders::{blocking, mapped};
 use crate::harness::cache::Cache;
-use crate::harness::contender::{Named, once_each};
+use crate::harness::contender::{Contenders, Fit, Named, once_each};
 use crate::harness::offsets::Order;
-use crate::harness::plan::{Plan, Reader, Way, Work};
-use crate::harness::settings::{Common, check_blocks};
+use crate::harness::plan::{Plan, Work};
+use crate::harness::round::Round;
+use crate::harness::settings::Common;
+use crate::harness::turn::Turn;
 use crate::harness::view::View;
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
@@ -40,13 +42,10 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=256))]
     pub threads: Vec<u32>,
 
-    /// The contenders
-    #[arg(long, value_enum, value_name = "A,B,…", value_delimiter = ',',
-          default_values = ["pread", "preadv2", "memmap2", "compio", "nowait", "mapping"])]
-    pub contenders: Vec<Name>,
+    #[command(flatten)]
+    contenders: Contenders<Name>,
 }
 
-/// The contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
     /// pread(2)
@@ -70,30 +69,30 @@ impl Named for Name {
 }
 
 impl Name {
-    fn copies(self) -> Option<Way> {
-        Some(match self {
-            Name::Pread => Box::new(blocking::pread),
-            Name::Preadv2 => Box::new(blocking::preadv2),
-            Name::Memmap2 => Box::new(mapped::copy_memmap2),
-            Name::Compio => Box::new(mapped::copy_compio),
-            Name::Nowait => Box::new(blocking::nowait),
-            Name::Mapping => Box::new(mapped::copy),
-        })
+    fn copies(self, turn: &Turn<'_>) -> Result<Round, Problem> {
+        match self {
+            Name::Pread => blocking::pread(turn),
+            Name::Preadv2 => blocking::preadv2(turn),
+            Name::Memmap2 => mapped::copy_memmap2(turn),
+            Name::Compio => mapped::copy_compio(turn),
+            Name::Nowait => blocking::nowait(turn),
+            Name::Mapping => mapped::copy(turn),
+        }
     }
 
-    fn borrows(self) -> Option<Way> {
+    fn borrows(self, turn: &Turn<'_>) -> Result<Round, Problem> {
         match self {
-            Name::Memmap2 => Some(Box::new(mapped::borrow_memmap2)),
-            Name::Mapping => Some(Box::new(mapped::borrow)),
-            Name::Pread | Name::Preadv2 | Name::Compio | Name::Nowait => None,
+            Name::Memmap2 => mapped::borrow_memmap2(turn),
+            _ => mapped::borrow(turn),
         }
+    }
+
+    fn can_borrow(&self) -> bool {
+        matches!(self, Name::Memmap2 | Name::Mapping)
     }
 }
 
-/// Measures the copies and borrows and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
-    let most = args.threads.iter().max().copied().unwrap_or(1);
-    check_blocks(&args.copy, most)?;
     if let Some(size) = args.borrow.iter().find(|size| size.0 % 8 != 0) {
         return Err(Problem::Usage(format!(
             "--borrow {size} is no multiple of 8"
@@ -105,22 +104,27 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         timed: 64,
         bases: &["pread", "memmap2"],
         views: &[View::MEMORY],
-        ..Plan::new("mapped", &args.common, stop)?
+        ..Plan::new("mapped", &args.common, stop)
     };
-    let mut add = |sizes: &[Size], how: &str, way: fn(Name) -> Option<Way>| {
+    let names = plan.bench.choose(&args.contenders.names, |_| Fit::Yes)?;
+    let borrowers = names.iter().copied().filter(Name::can_borrow).collect();
+    for (sizes, how, names) in [
+        (&args.copy, COPIED, names),
+        (&args.borrow, "borrowed", borrowers),
+    ] {
         for Size(block) in once_each(sizes) {
             for threads in once_each(&args.threads) {
                 let mut work = Work::new(block, threads);
                 work.label.order = Some(how.into());
-                let names = once_each(&args.contenders).into_iter();
-                plan.add(
-                    work,
-                    names.filter_map(|name| Some(Reader::new(&name, way(name)?))),
-                );
+                plan.add(work, names.clone());
             }
         }
-    };
-    add(&args.copy, "copied", Name::copies);
-    add(&args.borrow, "borrowed", Name::borrows);
-    plan.conduct()
+    }
+    plan.conduct(|name, turn, work| match work.label.order.as_deref() {
+        Some(COPIED) => name.copies(turn),
+        _ => name.borrows(turn),
+    })
 }
+
+/// The order of the cells of copies.
+const COPIED: &str = "copied";

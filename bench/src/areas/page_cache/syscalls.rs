@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
+use crate::harness::bench::Bench;
 use crate::harness::interval::middle;
 use crate::harness::machine::Machine;
 use crate::harness::output::Output;
@@ -38,23 +39,18 @@ pub struct Args {
     output: Output,
 }
 
-/// The text after the help.
 pub const AFTER: &str = "\
 The figures of a row are the median, the smallest and the largest of the medians of the rounds. Ctrl-C
 prints what was measured.
 
 JSON (--json): the shape of all areas (nowait-bench --help). Each call is a contender with the figure ns.
 \"findings\" has \"break_even\", \"ask_first_break_even\" ({\"median\", \"min\", \"max\"} or null) and
-\"seed_break_even\".
+\"seed_break_even\".";
 
-Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted (what was measured is printed).";
-
-/// The columns of both tables.
 const COLUMNS: [&str; 4] = ["median", "min", "max", "2015"];
 
-/// Measures the costs and prints the results.
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
-    args.output.prepare()?;
+    let output = Bench::new("syscalls", &args.output, args.rounds.count, stop.clone());
     let mut progress = Progress::of_turns(u64::from(args.rounds.count));
     let bench = doctor::Bench::prepare(&args.path).map_err(Problem::Failed)?;
     let machine = Machine::look(&args.path)?;
@@ -68,15 +64,12 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     }
     drop(progress);
     let settings = json!({
-        "about": format!("rounds: {}", rounds.len()),
-        "rounds": rounds.len(),
         "legend": "Medians of the rounds' medians, and the smallest and largest of them. 2015: fincore() \
                    and 1-byte reads on \"a slow machine\", kernel list, April 2015.",
     });
-    let mut run = Run::new("syscalls", machine, settings);
-    run.interrupted = stop.asked();
+    let mut run = output.run(machine, settings);
     results(&mut run, &rounds);
-    args.output.finish(run)
+    output.finish(run)
 }
 
 /// Adds the costs, their table and the break-even points.

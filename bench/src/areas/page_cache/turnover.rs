@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::contenders::future::Asked;
 use crate::harness::cache::{evict, warm_blocks};
-use crate::harness::files::Files;
+use crate::harness::files::{Files, advise_random};
 use crate::harness::offsets::{Offsets, Order};
 use nowait_cli::problem::Problem;
 
@@ -68,7 +68,7 @@ pub fn measure(
         .read(true)
         .engine(&engine)
         .blocking_open(&files.paths[0])?;
-    crate::harness::settings::Advice::Random.give(&file)?;
+    advise_random(&file)?;
     let mut tried = Vec::with_capacity(places.len());
     let submitted = stream::iter(&places).map(|place| {
         tried.push(matches!(

@@ -1,4 +1,5 @@
-//! A memory cgroup for one process. It is removed when it is dropped.
+//! A memory cgroup for the process under pressure, which makes it. The bench removes it when that
+//! process has ended.
 //!
 //! The cgroup is made in version 1 or 2, in the hierarchy that has the memory controller: below the
 //! cgroup of this process or, if that may have no child (version 2 with processes in it), below one
@@ -6,13 +7,15 @@
 //! killed leaves an empty directory, which the next one removes.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nowait_cli::problem::Problem;
 use nowait_cli::proc::{self, Hierarchy, Version};
+use rustix::process::getppid;
 
-/// A cgroup of this program. Its process must have ended before this is dropped.
+/// The cgroup of this process.
 pub struct Cgroup {
     path: PathBuf,
     files: Files,
@@ -38,19 +41,21 @@ const V2: Files = Files {
 const PREFIX: &str = "nowait-race-";
 
 impl Cgroup {
-    /// Makes a cgroup and puts a process into it. Memory that the process has already stays charged
-    /// to its former cgroup.
+    /// Makes a cgroup and moves this process into it. Memory that the process has already stays
+    /// charged to its former cgroup. The name has the pid of the bench, which is the parent.
     ///
     /// # Errors
     /// The reason if no cgroup can be made.
-    pub fn around(pid: u32) -> Result<Cgroup, String> {
+    pub fn join() -> Result<Cgroup, String> {
+        let bench = getppid().map_or(0, |parent| parent.as_raw_nonzero().get());
         let mut why = String::from("no memory cgroups are mounted here");
         for (directory, files) in places() {
-            sweep(&directory);
-            match make(&directory, files, pid) {
-                Ok(cgroup) => return Ok(cgroup),
+            let path = directory.join(format!("{PREFIX}{bench}"));
+            match make(&path, files) {
+                Ok(()) => return Ok(Cgroup { path, files }),
                 Err(error) => why = error,
             }
+            let _ = fs::remove_dir(&path);
         }
         Err(why)
     }
@@ -67,48 +72,52 @@ impl Cgroup {
     /// Limits the cgroup to this many bytes. The kernel reclaims the rest before this returns.
     pub fn limit(&self, bytes: u64) -> Result<(), Problem> {
         let path = self.path.join(self.files.limit);
-        fs::write(&path, bytes.to_string()).map_err(|e| Problem::of(path.display(), e))
+        let limited = patiently(|| fs::write(&path, bytes.to_string()));
+        limited.map_err(|e| Problem::of(path.display(), e))
     }
 }
 
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        // The kernel may count a process for a moment after wait(2) has returned.
-        for _ in 0..50 {
-            match fs::remove_dir(&self.path) {
-                Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                _ => return,
+fn make(path: &Path, files: Files) -> Result<(), String> {
+    let failed = |what: &Path, e: std::io::Error| format!("{}: {e}", what.display());
+    fs::create_dir(path).map_err(|e| failed(path, e))?;
+    for name in [files.limit, files.usage] {
+        let file = path.join(name);
+        fs::metadata(&file).map_err(|e| failed(&file, e))?;
+    }
+    let members = path.join("cgroup.procs");
+    fs::write(&members, std::process::id().to_string()).map_err(|e| failed(&members, e))
+}
+
+/// Removes the cgroups of this bench, whose processes have ended, and those of benches that no
+/// longer run.
+pub fn sweep() {
+    for (directory, _) in places() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+            let is_over = |pid: &str| {
+                pid == std::process::id().to_string() || !Path::new("/proc").join(pid).exists()
+            };
+            if pid.is_some_and(is_over) {
+                // It may have been removed by another bench.
+                let _ = patiently(|| fs::remove_dir(entry.path()));
             }
         }
     }
 }
 
-fn make(directory: &Path, files: Files, pid: u32) -> Result<Cgroup, String> {
-    let path = directory.join(format!("{PREFIX}{}", std::process::id()));
-    let failed = |what: &Path, e: std::io::Error| format!("{}: {e}", what.display());
-    fs::create_dir(&path).map_err(|e| failed(&path, e))?;
-    // From here on the directory is removed if a step fails.
-    let cgroup = Cgroup { path, files };
-    for name in [files.limit, files.usage] {
-        let file = cgroup.path.join(name);
-        fs::metadata(&file).map_err(|e| failed(&file, e))?;
-    }
-    let members = cgroup.path.join("cgroup.procs");
-    fs::write(&members, pid.to_string()).map_err(|e| failed(&members, e))?;
-    Ok(cgroup)
-}
-
-/// Removes the empty directories of benches that no longer run.
-fn sweep(directory: &Path) {
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
-        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
-            let _ = fs::remove_dir(entry.path());
+/// Repeats a call while the cgroup is busy, for half a second: the kernel may count a process for a
+/// moment after wait(2) has returned, and may need a moment to reclaim pages.
+fn patiently(call: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    for _ in 0..50 {
+        match call() {
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            done => return done,
         }
     }
+    call()
 }
 
 /// The directories in which a child may be made, in the order of the attempts.

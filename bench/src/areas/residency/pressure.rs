@@ -5,8 +5,6 @@
 //!   kernel keeps reclaiming pages also if the questions miss rarely. The memory is a
 //!   memfd_create(2) file, which cannot be reclaimed without swap. The other file has only holes,
 //!   so reading it uses no device.
-//! - the same without a cgroup: the thread takes memory until the kernel begins to reclaim, then
-//!   frees and takes a part of it. This slows down all programs on the machine.
 //! - `evict`: a thread evicts parts of the file (POSIX_FADV_DONTNEED) and reads them back. It needs
 //!   no privilege, and shows that the bench detects races.
 
@@ -20,10 +18,9 @@ use clap::ValueEnum;
 use rustix::fs::{Advice, MemfdFlags};
 use serde::{Deserialize, Serialize};
 
+use crate::harness::contender::Named;
 use crate::harness::scramble::mix;
 use nowait_cli::problem::Problem;
-use nowait_cli::proc::available_memory;
-use nowait_cli::size::Size;
 
 /// The pressure on the pages of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -39,8 +36,14 @@ pub enum Pressure {
     Evict,
 }
 
+impl Named for Pressure {
+    fn is_ours(&self) -> bool {
+        false
+    }
+}
+
 /// The amounts of a shortage of memory.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug)]
 pub struct Squeeze {
     /// Bytes that the cgroup lacks.
     pub lacks: u64,
@@ -80,14 +83,12 @@ pub struct Held {
     next: u64,
     /// The buffer of a write or read.
     step: Vec<u8>,
-    /// Bytes that are never freed.
-    base: u64,
     squeeze: Squeeze,
 }
 
 impl Held {
-    /// No memory at first, for a process whose cgroup lacks memory.
-    pub fn nothing(squeeze: Squeeze, beside: &Path) -> Result<Held, Problem> {
+    /// No memory at first.
+    pub fn new(squeeze: Squeeze, beside: &Path) -> Result<Held, Problem> {
         let memory = rustix::fs::memfd_create("nowait-race", MemfdFlags::CLOEXEC)
             .map_err(|e| Problem::of("memfd_create", e))?;
         Ok(Held {
@@ -95,61 +96,21 @@ impl Held {
             holes: holes(beside)?,
             next: 0,
             step: vec![1; STEP as usize],
-            base: 0,
             squeeze,
         })
-    }
-
-    /// Takes memory until the kernel reclaims some, or `most` bytes, for a process without a
-    /// cgroup. Returns a note on the result.
-    pub fn until_reclaim(
-        squeeze: Squeeze,
-        beside: &Path,
-        most: u64,
-    ) -> Result<(Held, String), Problem> {
-        let mut held = Held::nothing(squeeze, beside)?;
-        let before = scanned();
-        let mut size = 0;
-        while size + STEP <= most && scanned() == before {
-            held.take(size)?;
-            size += STEP;
-        }
-        held.squeeze.takes = held.squeeze.takes.min(size / 2);
-        held.base = size - held.squeeze.takes;
-        let size = Size(size);
-        Ok((
-            held,
-            match (before, scanned() == before) {
-                (None, _) => format!(
-                    "the pressure thread holds {size}; /proc/vmstat does not say if the kernel \
-                     reclaims any"
-                ),
-                (_, false) => format!(
-                    "the pressure thread holds {size}: then the kernel began to reclaim memory of \
-                     all programs on the machine"
-                ),
-                (_, true) => format!(
-                    "the pressure thread holds {size}, as much as it may, and the kernel reclaimed \
-                     nothing: there was NO pressure; a larger --memory makes some"
-                ),
-            },
-        ))
     }
 
     /// Takes and frees memory until `end` is set.
     pub fn breathe(mut self, end: &AtomicBool) -> Result<(), Problem> {
         loop {
-            let mut at = self.base;
-            while at < self.base + self.squeeze.takes {
+            let failed = |e| Problem::of("the pressure thread's memory", e);
+            for at in (0..self.squeeze.takes).step_by(STEP as usize) {
                 if end.load(Ordering::Relaxed) {
                     return Ok(());
                 }
-                self.take(at)?;
-                at += STEP;
+                self.memory.write_all_at(&self.step, at).map_err(failed)?;
             }
-            self.memory
-                .set_len(self.base)
-                .map_err(|e| Problem::of("the pressure thread's memory", e))?;
+            self.memory.set_len(0).map_err(failed)?;
             self.fill(end)?;
             pause(self.squeeze.pause, end);
         }
@@ -167,12 +128,6 @@ impl Held {
             self.next = (self.next + STEP) % HOLES;
         }
         Ok(())
-    }
-
-    fn take(&self, at: u64) -> Result<(), Problem> {
-        self.memory
-            .write_all_at(&self.step, at)
-            .map_err(|e| Problem::of("the pressure thread's memory", e))
     }
 }
 
@@ -205,19 +160,6 @@ fn pause(time: Duration, end: &AtomicBool) {
     }
 }
 
-/// The most memory that a pressure thread takes by default: 7/8 of the available memory.
-pub fn most() -> u64 {
-    available_memory().map_or(0, |bytes| bytes - bytes / 8)
-}
-
-/// The number of pages that the kernel has scanned for reclaim, because the machine lacked memory.
-fn scanned() -> Option<u64> {
-    let text = nowait_cli::proc::read("/proc/vmstat");
-    let [by_kswapd, direct] =
-        ["pgscan_kswapd", "pgscan_direct"].map(|name| nowait_cli::proc::number_of(&text, name));
-    Some(by_kswapd? + direct?)
-}
-
 /// The number of parts of the file; one is evicted at a time.
 const PARTS: u64 = 32;
 
@@ -238,24 +180,4 @@ pub fn evict(path: &Path, size: u64, end: &AtomicBool) -> Result<(), Problem> {
             .map_err(|e| Problem::of("read", e))?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_is_taken_up_to_the_limit_and_given_back() {
-        let squeeze = Pressure::Heavy.squeeze(64 << 20).unwrap();
-        let dir = tempfile::tempdir().unwrap();
-        let beside = dir.path().join("data");
-        let (held, note) = Held::until_reclaim(squeeze, &beside, 4 << 20).unwrap();
-        let size = held.memory.metadata().unwrap().len();
-        assert!(
-            size <= 4 << 20 && note.contains(&Size(size).to_string()),
-            "{note}"
-        );
-        assert_eq!(held.base + held.squeeze.takes, size);
-        held.breathe(&AtomicBool::new(true)).unwrap();
-    }
 }

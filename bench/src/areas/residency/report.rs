@@ -3,7 +3,8 @@
 
 use std::fmt::Write as _;
 
-use serde::Deserialize;
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::cell::{Cell, Place, Turn};
@@ -13,26 +14,45 @@ use crate::harness::contender::Word;
 use crate::harness::delay::Delay;
 use crate::harness::interval::middle;
 use crate::harness::plot::{Axis, Chart, Line};
-use crate::harness::run::{Run, at, object};
+use crate::harness::run::{Contender, Run, at, object};
 use crate::harness::table::{Entry, Table};
 use nowait_cli::size::Size;
 
+/// One round of one pressure.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Round {
+    /// The limit of the cgroup, in bytes; `None` without a cgroup.
+    pub limit: Option<u64>,
+    /// The number of a turn, and its result.
+    pub outcomes: Vec<(usize, Value)>,
+}
+
 /// All that was measured under one pressure.
 pub struct Pressed {
-    pub pressure: Pressure,
-    /// The limit of the cgroup in the last round, in bytes; `None` without a cgroup.
-    pub limit: Option<u64>,
+    pressure: Pressure,
+    /// The limit of the cgroup in the last round.
+    limit: Option<u64>,
     /// The number of a turn, its round, and its result.
-    pub outcomes: Vec<(usize, usize, Value)>,
+    outcomes: Vec<(usize, usize, Value)>,
 }
 
 impl Pressed {
-    pub fn new(pressure: Pressure) -> Pressed {
-        Pressed {
-            pressure,
+    /// The rounds of a pressure.
+    pub fn of(contender: &Contender) -> Option<Pressed> {
+        let mut pressed = Pressed {
+            pressure: Pressure::from_str(&contender.name, false).ok()?,
             limit: None,
             outcomes: Vec::new(),
+        };
+        for (number, round) in contender.rounds.iter().enumerate() {
+            let round: Round = of_row(round)?;
+            pressed.limit = round.limit;
+            let outcomes = round.outcomes.into_iter();
+            pressed
+                .outcomes
+                .extend(outcomes.map(|(turn, outcome)| (turn, number, outcome)));
         }
+        Some(pressed)
     }
 
     /// The results of some turns, with their rounds.

@@ -11,11 +11,12 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use nowait::residency::Probe;
 
 use super::cell::{Cell, Costs, Tally};
 use super::ground::{Ground, Refill, read_now, resident};
-use super::times::Times;
+use crate::harness::percentiles::{histogram, nanoseconds, quantile};
 use nowait_cli::problem::Problem;
 
 /// The most questions that wait for their read at the same time.
@@ -124,11 +125,11 @@ fn rest(now: Instant, next: Instant, due: Instant, refill: &mut Refill) {
 /// The counts and times of a turn so far.
 struct Counter {
     tally: Tally,
-    waited: Times,
-    ask_yes: Times,
-    ask_no: Times,
-    read_all: Times,
-    read_short: Times,
+    waited: Histogram<u64>,
+    ask_yes: Histogram<u64>,
+    ask_no: Histogram<u64>,
+    read_all: Histogram<u64>,
+    read_short: Histogram<u64>,
 }
 
 impl Counter {
@@ -138,17 +139,17 @@ impl Counter {
                 early: can_tell.then_some(0),
                 ..Tally::default()
             },
-            waited: Times::new(),
-            ask_yes: Times::new(),
-            ask_no: Times::new(),
-            read_all: Times::new(),
-            read_short: Times::new(),
+            waited: histogram(),
+            ask_yes: histogram(),
+            ask_no: histogram(),
+            read_all: histogram(),
+            read_short: histogram(),
         }
     }
 
     fn no(&mut self, took: Duration) {
         self.tally.asked += 1;
-        self.ask_no.add(took);
+        self.ask_no.saturating_record(nanoseconds(took));
     }
 
     /// Counts a question whose answer was yes, after its read. `whole` is true if the read was
@@ -157,14 +158,14 @@ impl Counter {
         let tally = &mut self.tally;
         tally.asked += 1;
         tally.yes += 1;
-        self.ask_yes.add(asked.took);
+        self.ask_yes.saturating_record(nanoseconds(asked.took));
         match whole {
-            Some(true) => self.read_all.add(took),
-            Some(false) => self.read_short.add(took),
+            Some(true) => self.read_all.saturating_record(nanoseconds(took)),
+            Some(false) => self.read_short.saturating_record(nanoseconds(took)),
             None => tally.at_touch += 1,
         }
         if whole.is_some() {
-            self.waited.add(at - asked.since);
+            self.waited.saturating_record(nanoseconds(at - asked.since));
         }
         if whole != Some(true) {
             tally.races += 1;
@@ -176,12 +177,12 @@ impl Counter {
 
     fn tally(self) -> Tally {
         Tally {
-            waited_us: self.waited.at(0.5).map(|ns| ns / 1e3),
+            waited_us: quantile(&self.waited, 0.5).map(|ns| ns / 1e3),
             cost_ns: Costs {
-                ask_yes: self.ask_yes.at(0.5),
-                ask_no: self.ask_no.at(0.5),
-                read_all: self.read_all.at(0.5),
-                read_short: self.read_short.at(0.5),
+                ask_yes: quantile(&self.ask_yes, 0.5),
+                ask_no: quantile(&self.ask_no, 0.5),
+                read_all: quantile(&self.read_all, 0.5),
+                read_short: quantile(&self.read_short, 0.5),
             },
             ..self.tally
         }

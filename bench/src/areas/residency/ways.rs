@@ -8,7 +8,7 @@ use nowait::residency::Probe;
 
 use super::cell::{Paid, Place, Strict, Way};
 use super::ground::{Ground, Refill, read_now, resident};
-use super::times::Times;
+use crate::harness::percentiles::{histogram, nanoseconds, quantile};
 use nowait_cli::problem::Problem;
 
 /// The result of one read.
@@ -42,7 +42,7 @@ pub fn run(ground: &Ground, place: Place, way: Way) -> Result<Paid, Problem> {
     };
 
     let mut paid = Paid::default();
-    let (mut hits, mut misses) = (Times::new(), Times::new());
+    let (mut hits, mut misses) = (histogram(), histogram());
     let begun = Instant::now() + ground.settling();
     let end = begun + ground.time;
     for i in 0.. {
@@ -65,18 +65,18 @@ pub fn run(ground: &Ground, place: Place, way: Way) -> Result<Paid, Problem> {
         match got {
             Got::Hit => {
                 paid.hits += 1;
-                hits.add(took);
+                hits.saturating_record(nanoseconds(took));
             }
             Got::Miss => {
                 paid.misses += 1;
-                misses.add(took);
+                misses.saturating_record(nanoseconds(took));
             }
             Got::Race => paid.races += 1,
         }
     }
-    paid.hit_ns = hits.at(0.5);
-    paid.hit_p99_ns = hits.at(0.99);
-    paid.miss_ns = misses.at(0.5);
+    paid.hit_ns = quantile(&hits, 0.5);
+    paid.hit_p99_ns = quantile(&hits, 0.99);
+    paid.miss_ns = quantile(&misses, 0.5);
     Ok(paid)
 }
 

@@ -3,100 +3,113 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
-use std::time::Instant;
 
-use io_uring::{IoUring, opcode, squeue, types};
-use nowait::buffer::BufferPool;
+use io_uring::{IoUring, opcode, types};
+use nowait_cli::problem::Problem;
 
-use super::places::Places;
-use super::task::{Done, Task};
+use crate::areas::iops::load::{Done, Parts, Queue};
+use crate::harness::contender::Fit;
+
+/// A ring, with the files and the memory of its reads.
+pub struct Bare {
+    ring: IoUring,
+    parts: Parts,
+    /// The start of the memory of each slot.
+    pointers: Vec<*mut u8>,
+    registered: bool,
+    in_flight: usize,
+}
 
 /// A ring as every contender makes it.
-///
-/// # Errors
-/// If the kernel has no such ring, or refuses it.
-pub fn ring(depth: u32) -> io::Result<IoUring> {
+fn ring(depth: usize) -> io::Result<IoUring> {
     IoUring::builder()
         .setup_single_issuer()
         .setup_defer_taskrun()
-        .build(depth)
+        .build(depth as u32)
 }
 
-/// Reads for a turn.
-pub fn read(task: &Task) -> io::Result<Done> {
-    let (depth, block) = (task.depth as usize, task.block);
-    let pool = BufferPool::new(depth, block as usize)?;
-    let mut memory: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
-    let pointers: Vec<*mut u8> = memory.iter_mut().map(|piece| piece.as_mut_ptr()).collect();
-    let files: Vec<i32> = task.files.iter().map(AsRawFd::as_raw_fd).collect();
-    let mut ring = ring(task.depth)?;
-    if task.registered {
-        let pieces: Vec<libc::iovec> = pointers
-            .iter()
-            .map(|&start| libc::iovec {
-                iov_base: start.cast(),
-                iov_len: block as usize,
+/// Returns if the kernel has such a ring.
+pub fn fits() -> Fit {
+    match ring(1) {
+        Ok(_) => Fit::Yes,
+        Err(e) => Fit::No(format!("io_uring_setup(2) failed: {e}")),
+    }
+}
+
+impl Bare {
+    pub fn new(mut parts: Parts, registered: bool) -> Result<Bare, Problem> {
+        let failed = |e| Problem::of("io_uring", e);
+        let ring = ring(parts.memory.len()).map_err(failed)?;
+        let memory = parts.memory.iter_mut();
+        let pieces: Vec<libc::iovec> = memory
+            .map(|piece| libc::iovec {
+                iov_base: piece.as_mut_ptr().cast(),
+                iov_len: piece.len(),
             })
             .collect();
-        ring.submitter().register_files(&files)?;
-        // SAFETY: the pool's memory lives longer than the ring, which is emptied below.
-        unsafe { ring.submitter().register_buffers(&pieces)? };
+        if registered {
+            let files: Vec<i32> = parts.files.iter().map(AsRawFd::as_raw_fd).collect();
+            ring.submitter().register_files(&files).map_err(failed)?;
+            // SAFETY: the memory lives as long as the ring.
+            unsafe { ring.submitter().register_buffers(&pieces) }.map_err(failed)?;
+        }
+        Ok(Bare {
+            ring,
+            pointers: pieces.iter().map(|piece| piece.iov_base.cast()).collect(),
+            parts,
+            registered,
+            in_flight: 0,
+        })
     }
-    let mut free: Vec<usize> = (0..depth).collect();
-    let mut places = Places::new(task);
-    let mut outcome = Ok(());
-    let mut reads = 0;
-    let began = Instant::now();
-    while outcome.is_ok() && !task.is_over(began) {
-        while let Some(slot) = free.pop() {
-            let (file, offset) = places.next();
-            let entry = if task.registered {
-                opcode::ReadFixed::new(
-                    types::Fixed(file as u32),
-                    pointers[slot],
-                    block,
-                    slot as u16,
-                )
+
+    fn wait(&self, at_least: usize) -> io::Result<()> {
+        match self.ring.submit_and_wait(at_least) {
+            Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Queue for Bare {
+    #[inline]
+    fn prepare(&mut self, slot: usize, file: usize, offset: u64) {
+        let (start, len) = (self.pointers[slot], self.parts.memory[slot].len() as u32);
+        let entry = if self.registered {
+            opcode::ReadFixed::new(types::Fixed(file as u32), start, len, slot as u16)
                 .offset(offset)
                 .build()
-            } else {
-                opcode::Read::new(types::Fd(files[file]), pointers[slot], block)
-                    .offset(offset)
-                    .build()
-            };
-            push(&mut ring, &entry.user_data(slot as u64));
-        }
-        outcome = submit(&ring, task.batch as usize);
-        for entry in ring.completion() {
-            if entry.result() != block as i32 {
-                outcome = Err(match entry.result() {
-                    errno @ ..0 => io::Error::from_raw_os_error(-errno),
-                    n => task.short(n as usize),
-                });
-            }
-            free.push(entry.user_data() as usize);
-            reads += 1;
-        }
+        } else {
+            let file = types::Fd(self.parts.files[file].as_raw_fd());
+            opcode::Read::new(file, start, len).offset(offset).build()
+        };
+        // SAFETY: the entry's memory belongs to a slot that is not in flight. Files and memory
+        // outlive the reads in flight, because `drop` waits for them.
+        let pushed = unsafe { self.ring.submission().push(&entry.user_data(slot as u64)) };
+        debug_assert!(pushed.is_ok(), "the queue has an entry for every slot");
+        self.in_flight += 1;
     }
-    let seconds = began.elapsed().as_secs_f64();
-    // The kernel writes to the memory until the last read has completed.
-    while free.len() < depth {
-        submit(&ring, 1)?;
-        free.extend(ring.completion().map(|entry| entry.user_data() as usize));
+
+    #[inline]
+    fn submit_and_wait(&mut self, at_least: usize, done: &mut Vec<Done>) -> Result<(), Problem> {
+        self.wait(at_least)
+            .map_err(|e| Problem::of("io_uring_enter", e))?;
+        let before = done.len();
+        done.extend(self.ring.completion().map(|entry| {
+            let failed = |_| io::Error::from_raw_os_error(-entry.result());
+            let read = usize::try_from(entry.result()).map_err(failed);
+            let slot = entry.user_data() as usize;
+            (slot, read.map_err(|e| Problem::of("read", e)))
+        }));
+        self.in_flight -= done.len() - before;
+        Ok(())
     }
-    outcome.map(|()| Done { reads, seconds })
 }
 
-fn push(ring: &mut IoUring, entry: &squeue::Entry) {
-    // SAFETY: the entry's memory belongs to a slot that is not in flight. Files and memory outlive
-    // the reads in flight, because `read` waits for them. The queue has an entry for every slot.
-    let pushed = unsafe { ring.submission().push(entry) };
-    debug_assert!(pushed.is_ok());
-}
-
-fn submit(ring: &IoUring, at_least: usize) -> io::Result<()> {
-    match ring.submit_and_wait(at_least) {
-        Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
-        _ => Ok(()),
+impl Drop for Bare {
+    fn drop(&mut self) {
+        // The kernel writes to the memory until the last read has completed.
+        while self.in_flight > 0 && self.wait(1).is_ok() {
+            self.in_flight -= self.ring.completion().count();
+        }
     }
 }

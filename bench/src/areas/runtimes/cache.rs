@@ -1,13 +1,10 @@
 //! Puts the page cache into the state of a cell, before every turn.
 
-use std::fs::File;
-
-use nowait::residency::{page_size, residency};
 use nowait_cli::problem::Problem;
 
 use crate::areas::runtimes::cell::Work;
 use crate::areas::runtimes::turn::Turn;
-use crate::harness::cache::{evict, read_through, resident, warm_blocks};
+use crate::harness::cache::{evict, resident, warm, warm_blocks};
 use crate::harness::files::open;
 use crate::harness::memory;
 
@@ -20,10 +17,6 @@ pub const HOW: &str = "cached: the file's first 256 MiB are read through before 
 /// Puts the page cache into the state for a turn.
 pub fn prepare(turn: &Turn) -> Result<(), Problem> {
     let (file, span) = ([open(&turn.file)?], turn.cell.span(turn.size));
-    let warm = || match resident_below(&file[0], span)? {
-        Some(there) if there >= span => Ok(()),
-        _ => read_through(&file[0], span),
-    };
     let cold = || {
         evict(&file)?;
         if resident(&file).is_some_and(|there| there > 0) {
@@ -36,7 +29,7 @@ pub fn prepare(turn: &Turn) -> Result<(), Problem> {
         Ok(())
     };
     match turn.cell.work {
-        Work::Cached => warm(),
+        Work::Cached => warm(&file[0], span),
         Work::Cold => cold(),
         Work::Mixed(rate) => {
             cold()?;
@@ -51,14 +44,7 @@ pub fn prepare(turn: &Turn) -> Result<(), Problem> {
             file[0]
                 .sync_data()
                 .map_err(|e| Problem::of("fdatasync", e))?;
-            warm()
+            warm(&file[0], span)
         }
     }
-}
-
-/// How many of the first `end` bytes of the file are cached, in whole pages; `None` if the kernel
-/// does not report it.
-fn resident_below(file: &File, end: u64) -> Result<Option<u64>, Problem> {
-    let answer = residency(file, 0..end)?;
-    Ok(answer.known().map(|known| known.cached * page_size()))
 }

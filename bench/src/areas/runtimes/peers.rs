@@ -3,23 +3,23 @@
 mod blocking;
 mod compio;
 mod nowait;
-mod on_threads;
 mod on_tokio;
 mod positional;
 mod pread;
 mod stream;
-mod tokio_fs;
 mod tokio_uring;
+
+use std::io;
 
 use super::gate::Gate;
 use super::peer::Peer;
 
 /// Runs all tasks of a turn and returns when they are done.
-pub fn work(gate: &'static Gate) -> std::io::Result<()> {
+pub fn work(gate: &'static Gate) -> io::Result<()> {
     match gate.turn.peer {
         Peer::Pread => pread::work(gate),
         Peer::SpawnBlocking => blocking::work(gate),
-        Peer::TokioFs | Peer::TokioFsRing => tokio_fs::work(gate),
+        Peer::TokioFs | Peer::TokioFsRing => stream::tokio_fs(gate),
         Peer::TokioUring => tokio_uring::work(gate),
         Peer::Compio => compio::work(gate),
         Peer::Nowait | Peer::NowaitThreadRings | Peer::NowaitStrict | Peer::NowaitThreads => {
@@ -27,4 +27,21 @@ pub fn work(gate: &'static Gate) -> std::io::Result<()> {
         }
         Peer::NowaitStream => nowait::stream(gate),
     }
+}
+
+/// Runs `work` on this many threads, with the number of the thread. Returns when all threads are
+/// done, or after the first error.
+fn on_threads(
+    threads: u64,
+    work: impl Fn(u64) -> io::Result<()> + Clone + Send + 'static,
+) -> io::Result<()> {
+    let spawn = |thread| {
+        let work = work.clone();
+        std::thread::spawn(move || work(thread))
+    };
+    let threads: Vec<_> = (0..threads).map(spawn).collect();
+    for thread in threads {
+        thread.join().map_err(|_| io::Error::other("panicked"))??;
+    }
+    Ok(())
 }

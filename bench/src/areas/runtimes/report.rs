@@ -8,7 +8,6 @@ use crate::harness::contender::{Named, Word};
 use crate::harness::plot::{Axis, Chart, Line};
 use crate::harness::run::{Cell, Run};
 
-/// The figures whose ratios are taken.
 const COMPARED: [&str; 5] = [
     "ops_per_s",
     "cpu_us_per_op",
@@ -17,7 +16,6 @@ const COMPARED: [&str; 5] = [
     "tick_us/p99",
 ];
 
-/// The columns of the tables.
 const COLUMNS: [Column; 8] = [
     Column::Median("kops/s", "ops_per_s", 1e-3),
     Column::Range("ops_per_s", 1e-3),

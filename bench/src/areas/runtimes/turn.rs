@@ -1,6 +1,5 @@
 //! One turn of a peer. It runs in a separate process, so that its processor time can be measured,
 //! so that no thread of another peer is left, and so that another build of tokio can take part.
-//! `inside.rs` is that process.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -100,9 +99,14 @@ impl Turn {
         let mut command = Command::new(program);
         command.arg("runtimes-inside");
         let json = |e| Problem::of("JSON of a turn", e);
-        let input = serde_json::to_string(self).map_err(json)?;
-        let ended = child::talk(command, &input, LONGEST, stop)?;
-        let round = ended.map(|ended| serde_json::from_str(&ended.said));
-        round.transpose().map_err(json)
+        let input = serde_json::to_vec(self).map_err(json)?;
+        let ended = child::talk(command, &input, Some(LONGEST), stop)?;
+        if stop.asked() {
+            return Ok(None);
+        }
+        let round = serde_json::from_str(&ended.said);
+        round
+            .map(Some)
+            .map_err(|e| Problem::of("JSON of a turn", e))
     }
 }

@@ -7,13 +7,12 @@ use clap::ValueEnum;
 
 use super::Args;
 use super::ground::Ground;
-use super::inside::{Handler, Inside, Way};
+use super::inside::Inside;
 use super::nginx::{self, Nginx};
 use crate::harness::contender::{Fit, Named};
 use crate::harness::tick::Tick;
 use crate::harness::usage::Usage;
 
-/// The contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
     /// nowait::tokio::File, a stream of 64 KiB pieces
@@ -57,18 +56,10 @@ impl Name {
     /// Starts the server.
     pub fn start(self, args: &Args, ground: &Ground) -> io::Result<Server> {
         let threads = args.threads as usize;
-        let handler = match self {
-            Name::Nowait => Handler::Ours(Way::Nowait),
-            Name::NowaitRead => Handler::Ours(Way::NowaitRead),
-            Name::TokioFs => Handler::Ours(Way::TokioFs),
-            Name::SpawnBlocking => Handler::Ours(Way::SpawnBlocking),
-            Name::Blocking => Handler::Ours(Way::Blocking),
-            Name::ServeDir => Handler::ServeDir,
-            Name::ServeDirNowait => Handler::ServeDirNowait,
-            Name::Nginx => return Nginx::start(&ground.root, threads).map(Server::Nginx),
-        };
-        let pool_threads = args.pool_threads as usize;
-        Inside::start(handler, &ground.root, threads, pool_threads).map(Server::Inside)
+        match self {
+            Name::Nginx => Nginx::start(&ground.root, threads).map(Server::Nginx),
+            _ => Inside::start(self, &ground.root, threads).map(Server::Inside),
+        }
     }
 }
 

@@ -29,7 +29,6 @@ pub struct Ground {
     directory: Directory,
 }
 
-/// The remedy if there is no space for the files.
 const FEWER: &str = "choose fewer --cold-files or a smaller --size, or go to a directory elsewhere";
 
 impl Ground {

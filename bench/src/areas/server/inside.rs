@@ -25,6 +25,7 @@ use tokio_util::io::ReaderStream;
 use tower_http::services::ServeDir;
 use tower_http::services::fs::{Backend, DefaultServeDirFallback};
 
+use super::contender::Name;
 use crate::harness::tick::{self, Tick};
 
 /// The size in bytes of one read of a stream, as in ServeDir.
@@ -33,29 +34,6 @@ const PIECE: usize = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 type Content = UnsyncBoxBody<Bytes, io::Error>;
-
-/// How the handler reads a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// The stream of nowait::tokio::File.
-    Nowait,
-    /// nowait::tokio::read.
-    NowaitRead,
-    /// The stream of tokio::fs::File.
-    TokioFs,
-    /// std::fs::read in tokio's spawn_blocking: tokio::fs::read.
-    SpawnBlocking,
-    /// std::fs::read in the task.
-    Blocking,
-}
-
-/// The code that answers requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handler {
-    Ours(Way),
-    ServeDir,
-    ServeDirNowait,
-}
 
 /// The path of the response that needs no file.
 pub const API: &str = "/api";
@@ -72,33 +50,27 @@ pub struct Inside {
 
 impl Inside {
     /// Starts a server of the files in `root`.
-    pub fn start(
-        handler: Handler,
-        root: &Path,
-        threads: usize,
-        pool_threads: usize,
-    ) -> io::Result<Inside> {
+    pub fn start(name: Name, root: &Path, threads: usize) -> io::Result<Inside> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads)
-            .max_blocking_threads(pool_threads)
             .enable_all()
             .build()?;
         let listener = runtime.block_on(TcpListener::bind(("127.0.0.1", 0)))?;
         let address = listener.local_addr()?;
         let tick = Arc::new(Tick::new()?);
         runtime.spawn(tick::on_tokio(tick.clone()));
-        match handler {
-            Handler::Ours(way) => {
-                let root: Arc<Path> = root.into();
-                let service = service_fn(move |request| answer(way, root.clone(), request));
-                runtime.spawn(accept(listener, service));
-            }
-            Handler::ServeDir => {
+        match name {
+            Name::ServeDir => {
                 runtime.spawn(accept(listener, with_api(ServeDir::new(root))));
             }
-            Handler::ServeDirNowait => {
+            Name::ServeDirNowait => {
                 let files = nowait_serve_dir::serve_dir(root);
                 runtime.spawn(accept(listener, with_api(files)));
+            }
+            _ => {
+                let root: Arc<Path> = root.into();
+                let service = service_fn(move |request| answer(name, root.clone(), request));
+                runtime.spawn(accept(listener, service));
             }
         }
         Ok(Inside {
@@ -157,7 +129,7 @@ where
 
 /// The answer to one request: that of [`API`], or the file of that name.
 async fn answer(
-    way: Way,
+    name: Name,
     root: Arc<Path>,
     request: Request<Incoming>,
 ) -> Result<Response<Content>, Infallible> {
@@ -165,7 +137,7 @@ async fn answer(
         return Ok(Response::new(whole(API_ANSWER.into())));
     }
     let path = root.join(request.uri().path().trim_start_matches('/'));
-    Ok(match content(way, path).await {
+    Ok(match content(name, path).await {
         Ok((length, content)) => {
             let mut response = Response::new(content);
             response.headers_mut().insert(CONTENT_LENGTH, length.into());
@@ -180,21 +152,21 @@ async fn answer(
 }
 
 /// The length of a file, and its bytes.
-async fn content(way: Way, path: PathBuf) -> io::Result<(u64, Content)> {
-    let bytes = match way {
-        Way::Nowait => {
+async fn content(name: Name, path: PathBuf) -> io::Result<(u64, Content)> {
+    let bytes = match name {
+        Name::Nowait => {
             let file = nowait::tokio::File::open(path).await?;
             let length = file.metadata().await?.len();
             return Ok((length, stream(file, length)));
         }
-        Way::TokioFs => {
+        Name::TokioFs => {
             let file = tokio::fs::File::open(path).await?;
             let length = file.metadata().await?.len();
             return Ok((length, stream(file, length)));
         }
-        Way::NowaitRead => nowait::tokio::read(path).await?,
-        Way::SpawnBlocking => tokio::task::spawn_blocking(|| std::fs::read(path)).await??,
-        Way::Blocking => std::fs::read(path)?,
+        Name::NowaitRead => nowait::tokio::read(path).await?,
+        Name::SpawnBlocking => tokio::task::spawn_blocking(|| std::fs::read(path)).await??,
+        _ => std::fs::read(path)?,
     };
     Ok((bytes.len() as u64, whole(bytes)))
 }

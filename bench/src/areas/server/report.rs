@@ -7,7 +7,6 @@ use crate::harness::latencies;
 use crate::harness::run::{Cell, Run};
 use crate::harness::table::Table;
 
-/// The figures whose ratios are taken.
 const COMPARED: [&str; 16] = [
     "ops_per_s",
     "cpu_us_per_op",

@@ -10,7 +10,6 @@ use crate::harness::contender::{Fit, Named, Word, installed, words};
 use crate::harness::processes::NO_NOWAIT;
 use nowait_cli::problem::Problem;
 
-/// The contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
     /// nowait fincore -r, or nowait warm -r

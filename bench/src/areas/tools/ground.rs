@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::tree::{Scale, Table, Tree};
-use crate::harness::cache::{read_through, resident};
+use crate::harness::cache::{resident, warm};
 use crate::harness::directory::{BYTES_A_FILE, Directory};
 use crate::harness::files::open;
 use nowait_cli::problem::Problem;
@@ -22,20 +22,14 @@ pub struct Ground {
 /// The remedy for a user without root.
 pub const CACHED: &str = "choose --tables fincore,tiny";
 
-/// The remedy if there is no space for the trees.
-const SMALLER: &str = "choose a smaller --scale, fewer --tables, or a --dir elsewhere";
+const SMALLER: &str = "choose a smaller --scale or fewer --tables, or go to a directory elsewhere";
 
 impl Ground {
     /// Makes the trees of these tables.
-    pub fn prepare(
-        parent: Option<&Path>,
-        tables: &[Table],
-        scale: Scale,
-        stop: &Stop,
-    ) -> Result<Ground, Problem> {
+    pub fn prepare(tables: &[Table], scale: Scale, stop: &Stop) -> Result<Ground, Problem> {
         let trees: Vec<Tree> = tables.iter().map(|table| table.tree(scale)).collect();
         let need = |tree: &Tree| tree.bytes() + tree.files.len() as u64 * BYTES_A_FILE;
-        let directory = Directory::here(parent, trees.iter().map(need).sum(), SMALLER)?;
+        let directory = Directory::make(None, 0, trees.iter().map(need).sum(), SMALLER)?;
         let largest = trees.iter().map(Tree::bytes).max().unwrap_or(0);
         if let Some(memory) = available_memory()
             && largest > memory / 2
@@ -69,11 +63,7 @@ impl Ground {
     /// Reads the files of a tree that are not cached.
     pub fn cache(&self, tree: &Tree, stop: &Stop) -> Result<(), Problem> {
         for (path, size) in &tree.files {
-            let file = open(&self.root().join(path))?;
-            let file = std::slice::from_ref(&file);
-            if resident(file).is_none_or(|cached| cached < *size) {
-                read_through(&file[0], *size)?;
-            }
+            warm(&open(&self.root().join(path))?, *size)?;
             if stop.asked() {
                 break;
             }

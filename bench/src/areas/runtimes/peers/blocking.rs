@@ -19,20 +19,18 @@ pub fn work(gate: &'static Gate) -> io::Result<()> {
 }
 
 impl Positional for Arc<File> {
-    async fn read(&self, mut buffer: Vec<u8>, offset: u64) -> (io::Result<()>, Vec<u8>) {
+    async fn act(
+        &self,
+        mut buffer: Vec<u8>,
+        write: bool,
+        offset: u64,
+    ) -> (io::Result<()>, Vec<u8>) {
         let file = self.clone();
-        spawn_blocking(move || (file.read_exact_at(&mut buffer, offset), buffer)).await
+        let call = move || match write {
+            true => (file.write_all_at(&buffer, offset), buffer),
+            false => (file.read_exact_at(&mut buffer, offset), buffer),
+        };
+        let joined = tokio::task::spawn_blocking(call).await;
+        joined.unwrap_or_else(|e| (Err(e.into()), Vec::new()))
     }
-
-    async fn write(&self, buffer: Vec<u8>, offset: u64) -> (io::Result<()>, Vec<u8>) {
-        let file = self.clone();
-        spawn_blocking(move || (file.write_all_at(&buffer, offset), buffer)).await
-    }
-}
-
-async fn spawn_blocking(
-    call: impl FnOnce() -> (io::Result<()>, Vec<u8>) + Send + 'static,
-) -> (io::Result<()>, Vec<u8>) {
-    let joined = tokio::task::spawn_blocking(call).await;
-    joined.unwrap_or_else(|e| (Err(e.into()), Vec::new()))
 }

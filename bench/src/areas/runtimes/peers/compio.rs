@@ -14,7 +14,7 @@ use crate::areas::runtimes::gate::Gate;
 use crate::harness::tick::Tick;
 
 pub fn work(gate: &'static Gate) -> io::Result<()> {
-    on_threads::run(gate.turn.threads(), move |thread| {
+    on_threads(gate.turn.threads(), move |thread| {
         Runtime::new()?.block_on(runtime(gate, thread))
     })
 }
@@ -45,14 +45,12 @@ async fn ticks(tick: &'static Tick) -> io::Result<()> {
 }
 
 impl Positional for File {
-    async fn read(&self, buffer: Vec<u8>, offset: u64) -> (io::Result<()>, Vec<u8>) {
-        let BufResult(done, buffer) = self.read_exact_at(buffer, offset).await;
-        (done, buffer)
-    }
-
-    async fn write(&self, buffer: Vec<u8>, offset: u64) -> (io::Result<()>, Vec<u8>) {
+    async fn act(&self, buffer: Vec<u8>, write: bool, offset: u64) -> (io::Result<()>, Vec<u8>) {
         let mut file = self;
-        let BufResult(done, buffer) = file.write_all_at(buffer, offset).await;
+        let BufResult(done, buffer) = match write {
+            true => file.write_all_at(buffer, offset).await,
+            false => file.read_exact_at(buffer, offset).await,
+        };
         (done, buffer)
     }
 }

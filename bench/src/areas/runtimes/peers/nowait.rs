@@ -51,13 +51,11 @@ async fn open(turn: &Turn, engine: &Engine) -> io::Result<File> {
 }
 
 impl Positional for Arc<File> {
-    async fn read(&self, buffer: Vec<u8>, offset: u64) -> (io::Result<()>, Vec<u8>) {
-        let done = self.read_exact_at(buffer, offset).await;
-        (done.result.map(drop).map_err(io::Error::from), done.buf)
-    }
-
-    async fn write(&self, buffer: Vec<u8>, offset: u64) -> (io::Result<()>, Vec<u8>) {
-        let done = self.write_all_at(buffer, offset).await;
+    async fn act(&self, buffer: Vec<u8>, write: bool, offset: u64) -> (io::Result<()>, Vec<u8>) {
+        let done = match write {
+            true => self.write_all_at(buffer, offset).await,
+            false => self.read_exact_at(buffer, offset).await,
+        };
         (done.result.map(drop).map_err(io::Error::from), done.buf)
     }
 }

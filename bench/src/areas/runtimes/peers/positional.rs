@@ -7,11 +7,8 @@ use crate::areas::runtimes::turn::Turn;
 
 /// A file with positional calls. Each returns the buffer.
 pub trait Positional {
-    /// Fills the buffer.
-    async fn read(&self, buffer: Vec<u8>, offset: u64) -> (io::Result<()>, Vec<u8>);
-
-    /// Writes the whole buffer.
-    async fn write(&self, buffer: Vec<u8>, offset: u64) -> (io::Result<()>, Vec<u8>);
+    /// Fills the buffer, or writes all of it.
+    async fn act(&self, buffer: Vec<u8>, write: bool, offset: u64) -> (io::Result<()>, Vec<u8>);
 }
 
 /// One task's file and buffer.
@@ -34,10 +31,7 @@ impl<F> Blocks<F> {
 impl<F: Positional> Source for Blocks<F> {
     async fn act(&mut self, offset: u64) -> io::Result<()> {
         let buffer = std::mem::take(&mut self.buffer);
-        let (done, buffer) = match self.write {
-            true => self.file.write(buffer, offset).await,
-            false => self.file.read(buffer, offset).await,
-        };
+        let (done, buffer) = self.file.act(buffer, self.write, offset).await;
         self.buffer = buffer;
         done
     }

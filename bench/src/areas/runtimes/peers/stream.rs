@@ -3,10 +3,21 @@
 
 use std::io::{self, SeekFrom};
 
+use tokio::fs::File;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeek, AsyncSeekExt, AsyncWrite, AsyncWriteExt};
 
-use crate::areas::runtimes::gate::Source;
+use super::on_tokio;
+use crate::areas::runtimes::gate::{Gate, Source};
 use crate::areas::runtimes::turn::Turn;
+
+/// tokio::fs::File. Each task has its own file, because a file has one position.
+pub fn tokio_fs(gate: &'static Gate) -> io::Result<()> {
+    let turn = &gate.turn;
+    on_tokio::run(gate, |task| {
+        let source = Stream::new(turn, File::from_std(turn.open()?));
+        Ok(gate.drive(task, source))
+    })
+}
 
 pub struct Stream<F> {
     file: F,

@@ -11,7 +11,7 @@ use crate::areas::runtimes::gate::Gate;
 use crate::harness::tick;
 
 pub fn work(gate: &'static Gate) -> io::Result<()> {
-    on_threads::run(gate.turn.threads(), move |thread| {
+    on_threads(gate.turn.threads(), move |thread| {
         tokio_uring::start(runtime(gate, thread))
     })
 }
@@ -28,11 +28,10 @@ async fn runtime(gate: &'static Gate, thread: u64) -> io::Result<()> {
 }
 
 impl Positional for Rc<File> {
-    async fn read(&self, buffer: Vec<u8>, offset: u64) -> (io::Result<()>, Vec<u8>) {
-        self.read_exact_at(buffer, offset).await
-    }
-
-    async fn write(&self, buffer: Vec<u8>, offset: u64) -> (io::Result<()>, Vec<u8>) {
-        self.write_all_at(buffer, offset).await
+    async fn act(&self, buffer: Vec<u8>, write: bool, offset: u64) -> (io::Result<()>, Vec<u8>) {
+        match write {
+            true => self.write_all_at(buffer, offset).await,
+            false => self.read_exact_at(buffer, offset).await,
+        }
     }
 }
