@@ -62,7 +62,9 @@ fn a_scan_that_is_over_or_dropped_leaves_nothing_open() {
             open_below(dir.path()).is_empty()
         });
 
+        // The scan cannot end before its entries are taken.
         let mut scan = with_metadata()
+            .max_buffered(1000, 1 << 20)
             .engine(&engine)
             .blocking_open(dir.path())
             .unwrap();

@@ -15,7 +15,7 @@ use futures_util::future::{join_all, poll_fn};
 use nowait::engine::{Engine, Options};
 use nowait::tokio::{File, OpenOptions};
 use nowait::{ErrorKind, Mode};
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, statvfs};
 use slowdisk::{Fault, Filesystem, TestMount, extents, require};
 
 use crate::common::accounting::{device_bytes, read_bytes};
@@ -767,6 +767,15 @@ fn a_read_that_goes_from_task_to_task_wakes_the_last() {
 }
 
 /// Writes more than there is space for. Returns the position and the size of the file.
+/// Waits until the blocks of removed files are free. A worker may close such a file later than its last call
+/// returns.
+fn wait_until_empty(tmpfs: &Path) {
+    wait_until("the removed files are closed", || {
+        let stat = statvfs(tmpfs).unwrap();
+        stat.f_bfree == stat.f_blocks
+    });
+}
+
 macro_rules! filling {
     ($fs:path, $path:expr) => {{
         use $fs as fs;
@@ -789,6 +798,7 @@ fn the_position_is_behind_what_a_full_disk_took() {
     let tmpfs = require!(TestMount::builder(Filesystem::Tmpfs).size(64 << 10).build());
     let path = tmpfs.path().join("file");
     let theirs = bare().block_on(filling!(::tokio::fs, &path));
+    wait_until_empty(tmpfs.path());
     let ours = bare().block_on(filling!(::nowait::tokio, &path));
     assert_eq!(ours, theirs);
     assert_eq!(ours.0, ours.1);
@@ -862,7 +872,9 @@ fn after_a_full_disk_every_call_says_what_it_says_to_tokio() {
                 }
             })
             .collect();
+        wait_until_empty(tmpfs.path());
         let theirs = bare().block_on(filled_by!(::tokio::fs, &path, steps));
+        wait_until_empty(tmpfs.path());
         let ours = bare().block_on(filled_by!(::nowait::tokio, &path, steps));
         let what = |(said, last, again, at, contents): &(_, _, _, u64, Vec<u8>)| {
             let (said, last, again): (&Vec<_>, &_, &_) = (said, last, again);
