@@ -41,7 +41,7 @@ package: ## the crates as they are published, built from their packages: 2 minut
 test: ## all tests on this machine's kernel (NOWAIT_TEST_ALL=1: a skipped test fails)
 	scripts/install-deps.sh
 	@# Most of the time tests wait for a disk or a process.
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((3 * $$(nproc)))} cargo test --workspace --all-features --no-fail-fast
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} cargo test --workspace --all-features --no-fail-fast
 
 model: ## the engine's locks and wake-ups under the model checkers shuttle and loom: 2 minutes
 	RUSTFLAGS="--cfg shuttle" cargo test -p nowait --lib --target-dir $(target)/model -- model

@@ -28,7 +28,7 @@ const MAX_TIME: Duration = Duration::from_micros(3);
 const MIN_INODES: u32 = 16_384;
 /// The number of names that are read to decide if a directory is cached.
 const MAX_NAMES: usize = 1024;
-/// The inode of one name in so many is read.
+/// The inode of one name in this many is read.
 const NAMES_PER_INODE: usize = 16;
 /// The size of the buffer of getdents64(2) in bytes. Its names are in one or two blocks.
 const BUFFER: usize = 4 << 10;

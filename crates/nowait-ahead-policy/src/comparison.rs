@@ -81,7 +81,7 @@ impl Comparison {
             && control.per_stat() <= read_ahead.per_stat()
     }
 
-    /// The walks pause from now on.
+    /// Starts a pause of the walks.
     pub fn pause(&mut self) {
         self.pause = Some(Sum::default());
         self.checked = self.control.directories;

@@ -11,7 +11,7 @@ use crate::comparison::Treatment;
 use crate::directory::Id;
 use crate::speed::Alone;
 
-/// How far below its root a tree is read.
+/// The depth to which a tree is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// The entries of the root.
@@ -104,8 +104,8 @@ pub struct Summary {
 const MAX_DIRECTORIES: usize = 2_000_000;
 /// The maximum number of trees.
 const MAX_TREES: usize = 100_000;
-/// A walk may be so many inodes ahead for each call of stat(2) that the program has made in the
-/// tree. So little is wasted if the program goes elsewhere.
+/// The number of inodes that a walk may be ahead for each call of stat(2) that the program has made
+/// in the tree. Little is wasted if the program goes elsewhere.
 const AHEAD_PER_STAT: u64 = 64;
 /// A walk may be so many inodes ahead from its start, and so many more for each directory that the
 /// program has opened in the tree.
@@ -326,7 +326,7 @@ impl Directories {
         tree.read.saturating_sub(passed) > max
     }
 
-    /// The sums.
+    /// The sums over all directories.
     pub fn summary(&self) -> Summary {
         let mut summary = Summary::default();
         for (id, directory) in self

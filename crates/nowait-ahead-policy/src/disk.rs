@@ -73,8 +73,8 @@ impl Disks {
         disk.seeks
     }
 
-    /// The same for the tree below a directory. If the directory does not decide it, the
-    /// directories in it do.
+    /// Returns true if the tree below a directory is on a disk that seeks. If the directory does
+    /// not decide it, the directories in it do.
     pub fn seeks_below(&mut self, directory: &OwnedFd, device: u64) -> Option<bool> {
         self.seeks(directory, device).or_else(|| {
             let names = Dir::read_from(directory).ok()?.flatten().take(MAX_NAMES);

@@ -106,8 +106,8 @@ pub struct Summary {
 const MAX_BYTES: u64 = 512 << 10;
 /// The number of files that the program opens before others are read.
 const MIN_OPENED: u64 = 2;
-/// So many bytes may be read ahead for each file that the program has opened. So little is wasted
-/// if the program goes elsewhere.
+/// The number of bytes that may be read ahead for each file that the program has opened. Little is
+/// wasted if the program goes elsewhere.
 const AHEAD_PER_OPEN: u64 = 4 << 20;
 /// The number of cached files in a row after which all are taken to be cached.
 const MIN_CACHED: u32 = 1024;
@@ -191,7 +191,7 @@ impl Files {
         self.wake(state);
     }
 
-    /// The program has opened a file. Returns false if no walk has found the file.
+    /// Records that the program has opened a file. Returns false if no walk has found the file.
     pub fn opened(&self, id: Id) -> bool {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -217,8 +217,8 @@ impl Files {
         true
     }
 
-    /// The program has opened a directory, and will open its files. This is for programs without
-    /// events of files.
+    /// Records that the program has opened a directory, and will open its files. This is for
+    /// programs without events of files.
     pub fn entered(&self, directory: Id) {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -227,7 +227,7 @@ impl Files {
         self.wake(state);
     }
 
-    /// `count` files were opened in a directory, by the program or by this process.
+    /// Records that `count` files were opened in a directory, by the program or by this process.
     pub fn opened_in(&self, directory: Id, count: u64) {
         let used = {
             let mut guard = self.state();
@@ -298,7 +298,7 @@ impl Files {
         self.0.changed.notify_all();
     }
 
-    /// The sums.
+    /// The sums over all files.
     pub fn summary(&self) -> Summary {
         self.state().summary
     }

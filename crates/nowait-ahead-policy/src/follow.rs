@@ -215,9 +215,9 @@ impl Follower {
         }
     }
 
-    /// The program lists a directory. The event has its inode number without the device. If the
-    /// directory need not be opened, it is taken to be on the device of the last one that was
-    /// opened.
+    /// Records that the program lists a directory. The event has its inode number without the
+    /// device. If the directory need not be opened, it is taken to be on the device of the last one
+    /// that was opened.
     fn opened(&mut self, event: &Event) {
         let has_waited = self.threads.has_read(event.tid);
         let id = (self.device, event.id.1);
@@ -254,10 +254,10 @@ impl Follower {
         is_on_disk(&directory.fd).then_some(directory)
     }
 
-    /// The program has opened a large directory that no walk has found. Unless it is cached or the
-    /// disk may seek, its names are listed at the same time, and its inodes are read. The first
-    /// time, it is not known if the program needs the inodes, and a bounded number is read.
-    /// Afterwards the program's calls of stat(2) since the last time decide.
+    /// Handles a large directory that the program has opened and no walk has found. Unless it is
+    /// cached or the disk may seek, its names are listed at the same time, and its inodes are read.
+    /// The first time, it is not known if the program needs the inodes, and a bounded number is
+    /// read. Afterwards the program's calls of stat(2) since the last time decide.
     fn opened_large(&mut self, event: &Event, directory: Directory) {
         if !self.may_read_ahead(&directory) || is_cached(&directory.fd) {
             return;
@@ -276,7 +276,8 @@ impl Follower {
         self.trees.list(names);
     }
 
-    /// The program waits for the disk in a directory. The directory is read if that happens again.
+    /// Records that the program waits for the disk in a directory. The directory is read if that
+    /// happens again.
     fn waited(&mut self, directory: Directory, is_slow: bool) {
         if self.disks.is_known_to_seek(directory.id.0) {
             return;

@@ -1,5 +1,5 @@
-//! The speed of a walk, and of the program alone. On a rotating disk, two that read in different
-//! orders can be slower than one.
+//! The speed of a walk, and of the program alone. On a rotating disk, two programs that read in
+//! different orders can be slower than one.
 
 use std::time::{Duration, Instant};
 

@@ -74,10 +74,10 @@ struct Start {
 const MAX_WALKS: usize = 8;
 /// The interval at which the program's calls of stat(2) are looked at.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// One directory in so many is left alone for comparison, until [`FIRST_CONTROLS`] were.
+/// One directory in this many is left alone for comparison, until [`FIRST_CONTROLS`] were.
 const CONTROL_PERIOD: u64 = 16;
 const FIRST_CONTROLS: u64 = 6;
-/// One directory in so many is left alone after that. The program is slow in these.
+/// One directory in this many is left alone after that. The program is slow in these.
 const LATER_CONTROL_PERIOD: u64 = 512;
 
 /// A walk that takes less time for an inode is not compared with the program alone.
@@ -135,8 +135,8 @@ impl Trees {
         self.0.slower.load(Ordering::Relaxed)
     }
 
-    /// The program has entered a directory. `has_waited` says that it waited for a disk in the one
-    /// before.
+    /// Records that the program has entered a directory. `has_waited` says that it waited for a
+    /// disk in the one before.
     pub fn entered(&self, id: Id, has_waited: bool) -> DirectoryState {
         let stats = self.stats();
         let state = self.state().directories.enter(id, stats, has_waited);
@@ -442,7 +442,7 @@ impl Trees {
         self.0.changed.notify_all();
     }
 
-    /// The sums.
+    /// The sums over all trees.
     pub fn summary(&self) -> Summary {
         self.state().directories.summary()
     }

@@ -20,7 +20,7 @@ pub(crate) struct Deadlines {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The value is true if the operation was handed over. There is nothing to stop before that.
+    /// The value is true if the ring or a worker has the operation. Only then can it be cancelled.
     due: BTreeMap<(Instant, Ticket), bool>,
     watched: bool,
     closing: bool,

@@ -23,8 +23,8 @@ pub enum Feature {
     Polled,
     /// Polling begins after half of the usual time: `IORING_SETUP_HYBRID_IOPOLL` (6.13).
     HybridPolled,
-    /// A kernel thread takes submissions: `IORING_SETUP_SQPOLL` (5.1; without privileges since
-    /// 5.13).
+    /// A kernel thread polls the submission queue: `IORING_SETUP_SQPOLL` (5.1; without privileges
+    /// since 5.13).
     Sqpoll,
     /// The ring is entered by a registered number instead of its descriptor (5.18).
     RegisteredRing,

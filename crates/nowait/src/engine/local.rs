@@ -182,7 +182,8 @@ impl LocalEngine {
         self.core.policy.costs()
     }
 
-    /// Submits one operation. It is at the kernel or with a worker, or done, when this returns.
+    /// Submits one operation. When this returns, the operation is complete, or the kernel or a
+    /// worker has it.
     pub fn submit(&mut self, op: Op) -> Submit {
         if let Err(error) = self.core.check_process(op.name()) {
             return Submit::Done(Completion::failed(error, op));

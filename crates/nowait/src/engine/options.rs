@@ -216,9 +216,9 @@ impl Options {
     /// By default all futures share the ring of one thread of the engine, the owner. A read of
     /// uncached data then wakes two threads, the owner and the thread of the future. With this
     /// option the polling thread submits the read itself, and the runtime's I/O driver reports its
-    /// completion. That is faster if few reads are in flight. Only reads in eager mode of regular
-    /// files without O_DIRECT and without a deadline go this way, while fewer than 32 operations
-    /// are in flight. All other operations go to the owner.
+    /// completion. That is faster if few reads are in flight. The thread's ring takes only reads in
+    /// eager mode of regular files without O_DIRECT and without a deadline. It takes them while
+    /// fewer than 32 operations are in flight. All other operations go to the owner.
     ///
     /// - **A thread that blocks delays its reads.** The kernel finishes a read in the thread that
     ///   submitted it. If that thread waits in the kernel and cannot be interrupted, for example in

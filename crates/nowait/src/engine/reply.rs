@@ -26,12 +26,12 @@ enum Destination {
     OpState(Arc<OpState>),
     /// A reaper.
     Queue(Arc<CompletionQueue>),
-    /// None: the operation is a readahead.
+    /// Nothing receives the completion of a readahead.
     Ahead,
 }
 
-/// A completion that nothing waits for. Dropping it may close a file, which may wait, and runs
-/// destructors of the program. The owner leaves that to a worker.
+/// A completion that nothing waits for. A drop may close a file, and close(2) may block. A drop
+/// also runs destructors of the program. The owner leaves that to a worker.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Unwanted {
@@ -56,25 +56,25 @@ impl Unwanted {
 }
 
 impl Reply {
-    /// To the thread that drives the engine.
+    /// A reply to the thread that drives the engine.
     pub(crate) const LOCAL: Reply = Reply {
         to: Destination::Local,
         class: Class::File,
     };
 
-    /// To no thread: the operation is a readahead.
+    /// No reply: the operation is a readahead.
     pub(crate) const AHEAD: Reply = Reply {
         to: Destination::Ahead,
         class: Class::File,
     };
 
-    /// To a future.
+    /// A reply to a future.
     pub(crate) fn future(op_state: Arc<OpState>, class: Class) -> Reply {
         let to = Destination::OpState(op_state);
         Reply { to, class }
     }
 
-    /// To a reaper.
+    /// A reply to a reaper.
     pub(crate) fn queue(completions: Arc<CompletionQueue>, class: Class) -> Reply {
         let to = Destination::Queue(completions);
         Reply { to, class }

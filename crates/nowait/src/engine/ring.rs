@@ -1,5 +1,5 @@
-//! An io_uring ring and the operations that it holds. One thread submits to the ring and reaps it.
-//! There is one exception: the completions of a ring that belongs to a polling thread
+//! An io_uring ring and the operations that it holds. One thread submits entries and takes
+//! completions. There is one exception: the completions of a ring that belongs to a polling thread
 //! (`thread_rings.rs`) are taken by others, under a lock.
 //!
 //! A slot holds one request from `push` until the last completion for it is consumed. Slots never
@@ -113,7 +113,7 @@ bitflags::bitflags! {
     /// The properties and the state of a ring.
     #[derive(Clone, Copy)]
     struct Modes: u8 {
-        /// A kernel thread takes submissions (SQPOLL).
+        /// A kernel thread polls the submission queue (SQPOLL).
         const SQPOLL = 1;
         /// Completions are polled for (IOPOLL). Only reads and writes of O_DIRECT files are
         /// accepted.
@@ -121,9 +121,8 @@ bitflags::bitflags! {
         /// One call can wait for several completions within a time, and then for one
         /// (`IORING_FEAT_MIN_TIMEOUT`).
         const MIN_WAIT = 1 << 2;
-        /// The ring was set up with DEFER_TASKRUN. Completions are then delivered only in `wait`.
-        /// Those that are there before completed during submission, even after several
-        /// submissions.
+        /// The ring was set up with DEFER_TASKRUN. Completions are then delivered only in `wait`. A
+        /// completion that arrives before `wait` completed during a submission.
         const DEFERRED = 1 << 3;
         /// The ring belongs to a thread that polls futures, and others take its completions.
         const OF_THREAD = 1 << 4;
@@ -166,7 +165,7 @@ struct Completion {
     inline_end: u64,
 }
 
-/// The eventfd that ends a wait of the ring's thread, and the read of it at the kernel.
+/// The eventfd that wakes the ring's thread, and the ring's read request for it.
 struct Wake {
     event: Arc<OwnedFd>,
     count: Box<[u8; 8]>,
@@ -333,6 +332,8 @@ impl Ring {
         self.enqueue(entry)
     }
 
+    /// Writes an entry to the submission queue. If the queue is full, its entries are submitted
+    /// first. Returns false if the kernel does not take them.
     fn enqueue(&mut self, entry: &squeue::Entry) -> bool {
         loop {
             // SAFETY: Assumption: a request in a slot of `self.slots`, or `self`, owns all memory

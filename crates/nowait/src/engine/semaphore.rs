@@ -25,7 +25,7 @@ pub(crate) struct Semaphore {
     /// Notifies streams that a permit became free.
     #[cfg(feature = "tokio")]
     freed: Arc<tokio::sync::Notify>,
-    /// The number of streams that wait for that.
+    /// The number of streams that wait for a free permit.
     #[cfg(feature = "tokio")]
     watching: Arc<AtomicUsize>,
 }
@@ -64,7 +64,7 @@ impl Drop for Watch {
         if self.process.is_here() {
             self.watching.fetch_sub(1, SeqCst);
         } else {
-            // The same reason as for `Waiter`.
+            // A thread of the parent may have held this lock at the fork, so the memory is leaked.
             std::mem::forget(self.notified.take());
         }
     }

@@ -1,13 +1,13 @@
-//! The time that a reap waits.
+//! The condition that ends the wait of a reap.
 
 use std::time::{Duration, Instant};
 
-/// The condition until which [`reap`](super::Engine::reap) waits.
+/// The condition that ends the wait of [`reap`](super::Engine::reap).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// Does not wait.
     No,
-    /// Waits until this many completions are there, or nothing is in flight.
+    /// Waits for this many completions. Returns earlier if no operation is in flight.
     For(usize),
     /// Waits until one completion is there, or this much time has passed.
     UpTo(Duration),

@@ -294,7 +294,7 @@ impl Inner {
             Class::File => [handle.map(file), handle.map(device)],
             // Calls are not limited by file: many of them may work in one directory.
             Class::Call => [None, handle.map(device)],
-            // All pipes have the same device number, but wait for different programs.
+            // All pipes have the same device number, and a read of each waits for another program.
             Class::Unbounded => [handle.map(file), None],
         }
     }
@@ -380,9 +380,9 @@ impl Inner {
         }
     }
 
-    /// Yields for a moment before the worker sleeps, which only one worker does at a time. A thread
-    /// that just received a completion often submits the next operation soon, and the yields cost
-    /// less than a wake-up.
+    /// Calls sched_yield(2) a few times before the worker sleeps. One worker at a time does so. A
+    /// thread that just received a completion often submits the next operation soon, and the yields
+    /// cost less than a wake-up.
     fn yield_first<'a>(
         &'a self,
         before_sleep: &mut YieldBeforeSleep,

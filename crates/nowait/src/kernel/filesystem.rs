@@ -61,8 +61,8 @@ impl Filesystem {
         self.id.magic
     }
 
-    /// True if the block device reports itself as rotating. Most disks of virtual machines do,
-    /// whatever they are. `None` if there is no block device or it cannot be found. It is read from
+    /// True if the block device reports itself as rotating. Most virtual disks do, even if the
+    /// device is an SSD. `None` if there is no block device or it cannot be found. It is read from
     /// /sys once.
     pub fn rotating(&self) -> Option<bool> {
         *self

@@ -2,7 +2,7 @@
 //!
 //! ENOSYS and EPERM apply to the process ([`Kernel`]). EOPNOTSUPP applies to a
 //! [`Filesystem`](crate::kernel::filesystem::Filesystem), and not even to all of its files: each
-//! handle learns separately, and only starts from what was learnt about its filesystem.
+//! handle stores its own result. Its initial value is that of the filesystem.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};

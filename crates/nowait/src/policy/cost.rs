@@ -5,8 +5,8 @@
 //! engine times one read in 64 ([`crate::policy::stats`]), and starts from typical values.
 //!
 //! On kernels since about 6.12 a failed try takes long because it starts the read from the device
-//! before it returns. That time is not lost: the read must be started anyway, and the sooner the
-//! better. Only the look-up counts as the cost of a failed try, and it takes no longer than a hit.
+//! before it returns. The engine would have to start the same read later, so that this time is no
+//! cost. Only the look-up counts as the cost of a failed try, and it takes no longer than a hit.
 //! With the full time of a failed try, the break-even rate was 30 to 80 %, while reads with and
 //! without trying took equally long at 0 to 20 % (`nowait-bench hitrate`). A read that is alone on
 //! its engine tries without regard to the costs: see `read/plan.rs`.

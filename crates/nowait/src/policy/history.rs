@@ -10,8 +10,8 @@ use crate::policy::cost::Costs;
 
 /// A rate of 1.
 const ONE: u32 = 1 << 16;
-/// The weight of a new answer is 1/64. Some hundred answers replace the estimate. Near a rate of 5
-/// %, a usual break-even rate, the estimate is within 2 points.
+/// A new answer has the weight 1/64. After a few hundred answers the old estimate has no effect.
+/// Near a rate of 5 %, a usual break-even rate, the estimate is within 2 points.
 const WEIGHT: u32 = 6;
 /// If trying does not pay, one read in this many tries, to notice a change.
 const SAMPLE: u32 = 32;
@@ -68,7 +68,7 @@ pub enum NowaitPolicy {
     /// Decide by each file's history and the observed costs of a hit, a miss and a handoff.
     #[default]
     Adaptive,
-    /// All reads try. For programs that prefer the cost of misses to the delay of a hit.
+    /// All reads try. Use it if a late hit costs the program more than a failed try.
     Always,
     /// No read tries. For data that is known to be cold, and for comparison.
     Never,

@@ -9,9 +9,9 @@ pub enum Mode {
     #[default]
     Eager,
     /// Query residency first, and read in the calling thread only resident data. The calling thread
-    /// does not touch the device. There are two exceptions: pages that are evicted, or files that
-    /// are copied up, between the query and the read where only an ordinary read works, as on
-    /// overlayfs; and marks that the readahead of *other* open files of the same file has left on
-    /// pages, because the kernel starts the next readahead in the thread that reads such a page.
+    /// does not touch the device. There are two exceptions. Where only an ordinary read works, as
+    /// on overlayfs, a page may be evicted or a file copied up after the query. The readahead of
+    /// *other* open files of the same file leaves marks on pages, and the kernel starts the next
+    /// readahead in the thread that reads such a page.
     Strict,
 }

@@ -19,9 +19,9 @@ impl Readahead {
     /// read ahead now, or `None`.
     ///
     /// Readahead begins when a read continues where the last one ended and was not cached. It
-    /// continues while reads do: the next window is requested when half of the last one is left, so
-    /// that it arrives in time. The first read of a file is not sequential. A file that is cached
-    /// is never read ahead.
+    /// continues while reads are sequential. The next window is requested when half of the last one
+    /// is unread, so that it arrives in time. The first read of a file is not sequential. A file
+    /// that is cached is never read ahead.
     pub(crate) fn next(&self, offset: u64, len: u64, missed: bool) -> Option<u64> {
         let end = offset.saturating_add(len);
         let follows = self.end.swap(end, Relaxed) == offset && offset > 0;

@@ -14,7 +14,7 @@ use crossbeam_utils::CachePadded;
 
 /// The number of lines of counters. Each of the first threads has one for itself.
 const SHARDS: usize = 32;
-/// The line of all other threads.
+/// The line of the threads that have none of their own.
 const SHARED: usize = 0;
 /// One read in this many is timed.
 const TIMED: u32 = 64;

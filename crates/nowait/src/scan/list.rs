@@ -102,7 +102,7 @@ pub(super) struct Listing {
     size: u64,
     /// The number of attempted splits in progress.
     splitting: usize,
-    /// The number of the next of the first, evenly spaced splits.
+    /// The index of the next evenly spaced split.
     even: u64,
     /// The end of the range of positions, as far as it is known.
     range_end: u64,

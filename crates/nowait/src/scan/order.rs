@@ -15,9 +15,8 @@ pub enum Order {
     /// Entries are returned as soon as they are ready.
     #[default]
     Unordered,
-    /// By inode number within each run: half of the entries of
-    /// [`max_buffered`](crate::scan::Options::max_buffered) are listed, sorted and returned, while
-    /// the next half is listed.
+    /// By inode number within a run. A run has half of the entries of
+    /// [`max_buffered`](crate::scan::Options::max_buffered). The next run is listed meanwhile.
     Inode,
     /// By name, compared byte by byte. The whole directory is held in memory first, without a
     /// limit.

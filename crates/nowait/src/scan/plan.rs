@@ -22,8 +22,8 @@ pub(crate) struct Plan {
     pub(super) prefetch_first: bool,
 }
 
-/// Parts and workers for a device with a queue. More were not faster on a disk with a latency of
-/// 1 ms and a queue of 64. Other tasks of the engine may need the workers.
+/// Parts and workers for a device with a queue. More than 32 parts were not faster on a disk with a
+/// latency of 1 ms and a queue of 64. Other tasks of the engine may need the workers.
 const PARTS: usize = 32;
 const WORKERS: usize = 32;
 

@@ -31,8 +31,8 @@ use crate::task_group::Job;
 /// The maximum number of entries of a directory that one worker scans alone. Fewer are not worth
 /// sharing.
 const SMALL: usize = 512;
-/// The maximum time for which it does so. If each entry waits for the device, few are worth
-/// sharing.
+/// The maximum time for which one worker scans a directory alone. If each entry waits for the
+/// device, few are worth sharing.
 const ALONE: Duration = Duration::from_millis(1);
 /// The time for which a worker waits for a descriptor that the rest of the process gives back.
 const SHORTAGE: Duration = Duration::from_millis(100);

@@ -37,8 +37,9 @@ impl Ring {
         self.cancel_stopped();
     }
 
-    /// Cancels again what did not stop, with growing pauses. A cancel request has no effect on an
-    /// operation that was just woken (kernels such as 6.1).
+    /// Repeats the cancel requests of operations that did not stop. Each pause is longer than the
+    /// last. A cancel request has no effect on an operation that was just woken (kernels such as
+    /// 6.1).
     pub(super) fn repeat_cancels(&mut self) {
         let due = self.cancel_again.take_if(|(at, _)| *at <= Instant::now());
         if let Some((at, pause)) = due.filter(|_| self.cancel_stopped()) {

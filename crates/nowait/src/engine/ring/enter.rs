@@ -93,9 +93,9 @@ impl Ring {
         }
     }
 
-    /// The flag that wakes the kernel thread, if it sleeps. The thread's flag is read after a full
-    /// fence that follows the publication of the entries. The kernel has a full fence between
-    /// setting its flag and its last look at the queue.
+    /// The flag that wakes the kernel thread, if it sleeps. `IORING_SQ_NEED_WAKEUP` is read after
+    /// the tail is published and a full fence. The kernel has a full fence between setting its flag
+    /// and its last look at the queue.
     fn waker_flag(&mut self) -> EnterFlags {
         if self.modes.contains(Modes::SQPOLL) && self.ring.submission().need_wakeup() {
             EnterFlags::SQ_WAKEUP
@@ -194,8 +194,9 @@ impl Ring {
         // ETIME, EINTR and EBUSY all mean that the caller should look for completions.
     }
 
-    /// Polls the device for completions. A call that wants some polls until they are there,
-    /// regardless of the timeout. Only a wait without a timeout makes such a call.
+    /// Polls the device for completions. A call with a `min_complete` above 0 polls until that many
+    /// operations complete. It ignores the timeout. Only a wait without a timeout makes such a
+    /// call.
     fn poll_device(&mut self, at_least: usize, timeout: Option<Duration>) {
         if self.held() == 0 {
             return self.sleep_outside(timeout);

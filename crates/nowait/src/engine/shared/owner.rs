@@ -190,7 +190,7 @@ impl Sleep {
         fence(Ordering::SeqCst);
     }
 
-    /// The owner is awake.
+    /// Records that the owner is awake.
     pub(super) fn end(&self) {
         self.0.store(false, Ordering::Relaxed);
     }

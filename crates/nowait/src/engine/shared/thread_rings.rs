@@ -8,13 +8,12 @@
 //! ```
 //! A reaper is a task of the runtime. It takes the completions of one ring.
 //!
-//! The kernel finishes a buffered read in the thread that submitted it. So a thread that ends takes
-//! its cold reads with it: they fail with EFAULT or ECANCELED, and a worker repeats them. Other
-//! requests than buffered reads of regular files go to the owner.
+//! The kernel finishes a buffered read in the thread that submitted it. If the thread exits, its
+//! uncached reads fail with EFAULT or ECANCELED. A worker repeats them. Other requests than
+//! buffered reads of regular files go to the owner.
 //!
-//! A ring ends with its thread, with the engine or with the runtime. The completions that the
-//! kernel still owes are then taken by the reaper, or by a thread of their own if the runtime has
-//! ended.
+//! A ring ends with its thread, with the engine or with the runtime. The reaper then takes the
+//! remaining completions. If the runtime has ended, another thread takes them.
 
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, RawFd};
@@ -303,7 +302,7 @@ impl Drop for Watched {
 
 /// Delivers the completions of a ring until it is closed and empty.
 async fn reap(watched: AsyncFd<Watched>) {
-    // An error says that the runtime ends.
+    // `readable` returns an error after the runtime has shut down.
     while let Ok(mut ready) = watched.readable().await {
         ready.clear_ready();
         if watched.get_ref().0.reap() {

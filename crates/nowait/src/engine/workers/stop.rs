@@ -67,9 +67,9 @@ impl Stop {
         kind.run()
     }
 
-    /// Reads a file that does not support NOWAIT once there is data. Workers take turns: one of
-    /// them could otherwise take the data that poll(2) has reported to another, whose read then
-    /// waits and cannot be stopped. Another process can still do that.
+    /// Waits for data, then reads a file that does not support NOWAIT. One worker reads at a time:
+    /// it could otherwise take the data that poll(2) has reported to another, whose read then waits
+    /// and cannot be stopped. Another process can still do that.
     fn run_in_turn(&self, kind: &mut Kind) -> Result<usize, Errno> {
         let Some(file) = kind.handle().cloned() else {
             return kind.run();

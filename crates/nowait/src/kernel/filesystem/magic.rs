@@ -12,8 +12,8 @@ pub(crate) const F2FS: u64 = 0xf2f5_2010;
 pub(crate) const FUSE: u64 = 0x6573_5546;
 /// hugetlbfs, and the files of memfd_create(2) with `MFD_HUGETLB`.
 pub(crate) const HUGETLBFS: u64 = 0x9584_58f6;
-/// Its client prefetches attributes if one thread asks in the directory's order, and stops doing so
-/// otherwise.
+/// Lustre. Its client prefetches attributes while one thread queries entries in the directory's
+/// order.
 pub(crate) const LUSTRE: u64 = 0x0bd0_0bd0;
 pub(crate) const NFS: u64 = 0x6969;
 pub(crate) const OVERLAYFS: u64 = 0x794c_7630;
