@@ -79,11 +79,10 @@ if [[ $arch == arm64 ]]; then kernel_limit=$((kernel_limit * 3)); fi
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/guest.sh
 . scripts/guest.sh
-# The processes that the end of this one ends: QEMU, and in the first process those that test a kernel.
-running=()
+qemu=
 # shellcheck disable=SC2317 # called by the trap
 cleanup() {
-    if ((${#running[@]})); then kill "${running[@]}" 2>/dev/null || true; wait; fi
+    if [[ $qemu ]]; then kill "$qemu" 2>/dev/null || true; wait "$qemu" 2>/dev/null || true; fi
     rm -rf "$work"
 }
 trap cleanup EXIT
@@ -209,12 +208,12 @@ show_progress() {
         line=${line%$'\r'}
         case $line in
             *NOWAIT-KERNEL-UP:*) say "  $release is up after $((SECONDS - start)) s" ;;
-            NOWAIT-KERNEL-RUN:*) say "$release: running ${line#*: }" ;;
-            NOWAIT-KERNEL-RESULT:*) say "$release: ${line#*: }" ;;
-            NOWAIT-KERNEL-ONCE:*) say "$release: failed, running again: ${line#*: }" ;;
+            NOWAIT-KERNEL-RUN:*) say "  running ${line#*: }" ;;
+            NOWAIT-KERNEL-RESULT:*) say "  ${line#*: }" ;;
+            NOWAIT-KERNEL-ONCE:*) say "    failed, running again: ${line#*: }" ;;
             # A test that could not run prints "skipped: why". Skips are shown.
             "---- "*" stdout ----") test=${line#---- } test=${test% stdout ----} ;;
-            skipped:*) say "$release: $test $line" ;;
+            skipped:*) say "    $test $line" ;;
         esac
     done
 }
@@ -252,11 +251,11 @@ boot_kernel() {
         -drive "file=$disk,format=raw,if=virtio,cache=unsafe" \
         -drive "file=$polled,format=raw,if=none,id=polled,cache=unsafe" -device nvme,drive=polled,serial=polled \
         -serial "file:$log" </dev/null &
-    running=($!)
-    tail -f -s 0.3 -n +1 --pid="${running[0]}" "$log" | show_progress &
+    qemu=$!
+    tail -f -s 0.3 -n +1 --pid="$qemu" "$log" | show_progress &
     wait $! # in the background, because a trap interrupts only a wait
-    wait "${running[0]}" || status=$?
-    running=()
+    wait "$qemu" || status=$?
+    qemu=
 
     result=$(tr -d '\r' <"$log" | sed -n 's/^NOWAIT-KERNEL-TESTS: //p')
     if [[ $result =~ ^pass=([0-9]+)\ fail=([0-9]+)$ ]]; then
@@ -277,35 +276,18 @@ boot_kernel() {
     return 1
 }
 
-# test_kernel VERSION: returns 0 if all tests passed. Runs in a process of its own, which has its own $work.
-test_kernel() {
-    local base=$root status=0
-    summary=() running=() work=$work/$1
-    root=$work/root
-    trap cleanup EXIT
-    trap 'exit 143' TERM
-    mkdir "$work"
-    cp -al "$base" "$root"
-    make_initramfs
-    say "$release: initramfs of $(du -m --apparent-size "$work/initramfs" | cut -f1) MiB," \
-        "$(find "$root/tests/bin" -type f | wc -l) test programs, $(find "$root/tests/runs" -type f | wc -l) runs"
-    run_kernel || status=1
-    for line in "${summary[@]}"; do say "$line"; done
-    exit "$status"
-}
-
+summary=() failed=0
 make_root
 if [[ $list ]]; then
     for run in "$root"/tests/runs/*; do echo "${run##*/}: $(<"$run")"; done
     exit 0
 fi
-# At the same time, because a test often waits.
-failed=0
 for kernel in "${kernels[@]}"; do
     get_kernel "$kernel"
-    test_kernel "$kernel" &
-    running+=($!)
+    make_initramfs
+    say "$release: initramfs of $(du -m --apparent-size "$work/initramfs" | cut -f1) MiB," \
+        "$(find "$root/tests/bin" -type f | wc -l) test programs, $(find "$root/tests/runs" -type f | wc -l) runs"
+    run_kernel || failed=1
 done
-for process in "${running[@]}"; do wait "$process" || failed=1; done
-running=()
+for line in "${summary[@]}"; do say "$line"; done
 exit "$failed"
