@@ -230,7 +230,8 @@ struct timespec;
 #define NW_SCAN_SORT_NAME 4
 
 /*
- Returns the entries in the order of their inode numbers, within each run of entries that are in memory together.
+ Returns the entries in the order of their inode numbers, within each run of entries that are in
+ memory together.
  */
 #define NW_SCAN_SORT_INODE 8
 

@@ -21,7 +21,8 @@ pub const NW_SCAN_FOLLOW: u32 = 1;
 pub const NW_SCAN_DONT_SYNC: u32 = 2;
 /// Returns the entries sorted by name.
 pub const NW_SCAN_SORT_NAME: u32 = 4;
-/// Returns the entries in the order of their inode numbers, within each run of entries that are in memory together.
+/// Returns the entries in the order of their inode numbers, within each run of entries that are in
+/// memory together.
 pub const NW_SCAN_SORT_INODE: u32 = 8;
 /// Reads the names of extended attributes.
 pub const NW_SCAN_XATTR_NAMES: u32 = 16;
