@@ -46,12 +46,16 @@ command -v c++ >/dev/null || missing "there is no C++ compiler, which libfuzzer-
 tools=$PWD/fuzz/target/tools
 PATH=$PATH:$tools/bin
 if ! command -v cargo-fuzz >/dev/null; then
-    cargo install --quiet --locked --root "$tools" cargo-fuzz@0.13.2 ||
+    cargo install --quiet --debug --locked --root "$tools" cargo-fuzz@0.13.2 ||
         missing "cargo-fuzz cannot be installed"
 fi
 
 # One build for all targets. The manifest of the targets sets their optimisation.
 unset CARGO_TARGET_DIR
+# Most of a short run would be the build.
+if ((seconds < 60)); then
+    export CARGO_PROFILE_RELEASE_OPT_LEVEL=0
+fi
 cargo +nightly fuzz build --debug-assertions
 
 logs=fuzz/target/logs
