@@ -35,7 +35,7 @@ const BUFFER: usize = 4 << 10;
 
 impl Cached {
     /// None yet.
-    pub fn none() -> Cached {
+    pub fn new() -> Cached {
         let at = Moment::now();
         Cached { inodes: 0, at }
     }
@@ -129,11 +129,11 @@ mod tests {
 
     #[test]
     fn inodes_are_cached_if_they_took_neither_time_nor_reads() {
-        let mut cached = Cached::none();
+        let mut cached = Cached::new();
         assert!(!add(&mut cached, 16_000, 30_000, 0));
         assert!(add(&mut cached, 1000, 40_000, 0));
         for (micros, reads) in [(60_000, 0), (0, 1)] {
-            let mut cached = Cached::none();
+            let mut cached = Cached::new();
             assert!(!add(&mut cached, 16_000, micros, reads));
             assert!(!add(&mut cached, 1000, 0, 0));
             assert!(add(&mut cached, 16_000, 0, 0));

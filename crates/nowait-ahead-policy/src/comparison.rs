@@ -29,7 +29,7 @@ pub struct Comparison {
     /// The number of control directories at the last pause.
     checked: u32,
     /// The program was no slower in control directories during the last pause that decided.
-    is_useless: bool,
+    gives_no_gain: bool,
 }
 
 /// The program's time and calls of stat(2) in some directories.
@@ -96,14 +96,14 @@ impl Comparison {
     pub fn resume(&mut self) {
         let can_decide = self.can_decide();
         if let Some(pause) = self.pause.take().filter(|_| can_decide) {
-            self.is_useless = self.control.median() <= pause.median();
+            self.gives_no_gain = self.control.median() <= pause.median();
         }
     }
 
     /// Returns true if the program was no slower in the control directories than in those that it
     /// has left during a pause.
-    pub fn is_useless(&self) -> bool {
-        self.is_useless
+    pub fn gives_no_gain(&self) -> bool {
+        self.gives_no_gain
     }
 
     /// The sums of the directories that were read ahead, and of the control directories.
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_pause_decides() {
-        for (per_stat, is_useless) in [(1000, false), (1900, true), (2500, true)] {
+        for (per_stat, gives_no_gain) in [(1000, false), (1900, true), (2500, true)] {
             let mut comparison = comparison(2000, 1900, 64);
             comparison.pause();
             let (mut time, mut stats) = (1 << 40, 1 << 20);
@@ -204,7 +204,7 @@ mod tests {
             }
             assert!(comparison.can_decide());
             comparison.resume();
-            assert_eq!(comparison.is_useless(), is_useless);
+            assert_eq!(comparison.gives_no_gain(), gives_no_gain);
             // It is not doubted again at once.
             assert!(!comparison.is_doubtful());
         }
@@ -216,6 +216,6 @@ mod tests {
         comparison.pause();
         comparison.entered(&event(1 << 40, 1 << 20), Treatment::ReadAhead);
         comparison.resume();
-        assert!(!comparison.is_useless());
+        assert!(!comparison.gives_no_gain());
     }
 }

@@ -9,7 +9,7 @@ use nowait::scan::Batch;
 
 use crate::comparison::Treatment;
 use crate::directory::Id;
-use crate::speed::Alone;
+use crate::speed::ProgramSpeed;
 
 /// The depth to which a tree is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub enum DirectoryState {
 #[derive(Debug, Default)]
 pub struct Directories {
     /// The directories that were found by a walk.
-    known: HashMap<Id, Directory>,
+    known: HashMap<Id, TreeDirectory>,
     /// The directories that the program has opened.
     opened: HashSet<Id>,
     /// The directories that are left alone.
@@ -55,13 +55,13 @@ pub struct Directories {
     /// tree.
     here: Option<(usize, u64)>,
     /// The program's speed in directories that no walk has read.
-    alone: Alone,
+    program_speed: ProgramSpeed,
     /// That speed when the walks began to pause.
-    before_pause: Option<Alone>,
+    before_pause: Option<ProgramSpeed>,
 }
 
 #[derive(Debug)]
-struct Directory {
+struct TreeDirectory {
     tree: usize,
     /// The number of its entries that were read.
     entries: u64,
@@ -111,9 +111,9 @@ const AHEAD_PER_STAT: u64 = 64;
 /// program has opened in the tree.
 const AHEAD_PER_DIRECTORY: u64 = 4096;
 
-impl Directory {
-    fn of(tree: usize) -> Directory {
-        Directory {
+impl TreeDirectory {
+    fn of(tree: usize) -> TreeDirectory {
+        TreeDirectory {
             tree,
             entries: 0,
             is_passed: false,
@@ -127,7 +127,7 @@ impl Directories {
     pub fn add_tree(&mut self, root: Id, depth: Depth, stats: Option<u64>) -> usize {
         let tree = self.trees.len();
         self.running += 1;
-        self.known.insert(root, Directory::of(tree));
+        self.known.insert(root, TreeDirectory::of(tree));
         self.controls.remove(&root);
         let current = stats.filter(|_| self.opened.contains(&root));
         self.trees.push(Tree {
@@ -196,7 +196,7 @@ impl Directories {
 
     /// Begins or ends a pause of the walks.
     pub fn pause(&mut self, yes: bool) {
-        self.before_pause = yes.then_some(self.alone);
+        self.before_pause = yes.then_some(self.program_speed);
     }
 
     /// Returns true while the walks pause.
@@ -208,12 +208,12 @@ impl Directories {
     /// walk has read. `None` if it is not known yet.
     pub fn per_stat(&self, stats: u64) -> Option<Duration> {
         let before = self.before_pause.as_ref()?;
-        self.alone.per_stat(before, Instant::now(), stats)
+        self.program_speed.per_stat(before, Instant::now(), stats)
     }
 
     /// The program's calls of stat(2) in directories that no walk has read.
     pub fn stats_alone(&self, stats: u64) -> u64 {
-        self.alone.stats(Instant::now(), stats)
+        self.program_speed.stats(Instant::now(), stats)
     }
 
     /// The program has left the directory that it has opened last in a tree, unless that is `id`.
@@ -244,7 +244,7 @@ impl Directories {
         }
         let state = self.state_of(id);
         let is_read = matches!(state, DirectoryState::Read | DirectoryState::Complete);
-        self.alone
+        self.program_speed
             .entered(is_read, has_waited, Instant::now(), stats);
         state
     }
@@ -278,7 +278,7 @@ impl Directories {
         let owner = self.known.get(&id).map_or(tree, |known| known.tree);
         // Two walks may read the same directory. Its entries are counted once.
         if owner == tree || !self.trees[owner].is_running {
-            let directory = self.known.entry(id).or_insert(Directory::of(tree));
+            let directory = self.known.entry(id).or_insert(TreeDirectory::of(tree));
             if directory.tree != tree {
                 (directory.tree, directory.entries) = (tree, 0);
             }
@@ -301,7 +301,7 @@ impl Directories {
                 continue;
             }
             let id = (metadata.dev(), metadata.ino());
-            self.known.entry(id).or_insert(Directory::of(tree));
+            self.known.entry(id).or_insert(TreeDirectory::of(tree));
         }
     }
 
@@ -488,7 +488,9 @@ mod tests {
         directories.trees[tree].read = 10_000;
         assert!(directories.is_far_ahead(tree, 200_000, 10));
         for inode in [3, 3, 4] {
-            directories.known.insert((1, inode), Directory::of(tree));
+            directories
+                .known
+                .insert((1, inode), TreeDirectory::of(tree));
             assert!(directories.is_far_ahead(tree, 200_000, 10));
             directories.enter((1, inode), 10, false);
         }

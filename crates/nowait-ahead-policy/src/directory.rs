@@ -15,7 +15,7 @@ pub const FLAGS: OFlags = OFlags::RDONLY
 
 /// An open directory.
 #[derive(Debug)]
-pub struct Directory {
+pub struct OpenDirectory {
     /// The descriptor.
     pub fd: OwnedFd,
     /// The identity.
@@ -24,11 +24,11 @@ pub struct Directory {
     pub is_large: bool,
 }
 
-impl Directory {
+impl OpenDirectory {
     /// Asks for the identity of an open directory.
-    pub fn new(fd: OwnedFd) -> Option<Directory> {
+    pub fn new(fd: OwnedFd) -> Option<OpenDirectory> {
         let stat = fstat(&fd).ok()?;
-        Some(Directory {
+        Some(OpenDirectory {
             fd,
             id: (stat.st_dev, stat.st_ino),
             is_large: stat.st_size >= LARGE,
@@ -36,8 +36,8 @@ impl Directory {
     }
 
     /// The directory above, if there is one on the same filesystem.
-    pub fn parent(&self) -> Option<Directory> {
-        let parent = Directory::new(openat(&self.fd, "..", FLAGS, Mode::empty()).ok()?)?;
+    pub fn parent(&self) -> Option<OpenDirectory> {
+        let parent = OpenDirectory::new(openat(&self.fd, "..", FLAGS, Mode::empty()).ok()?)?;
         (parent.id.0 == self.id.0 && parent.id != self.id).then_some(parent)
     }
 }

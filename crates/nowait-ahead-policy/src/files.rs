@@ -38,7 +38,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    directories: HashMap<Id, Directory>,
+    directories: HashMap<Id, FilesOfDirectory>,
     /// The directories with files to be read, in the order of reading.
     queue: VecDeque<Id>,
     /// The files that were found and not yet opened by the program.
@@ -63,7 +63,7 @@ struct State {
 }
 
 /// The files of a directory that were found.
-struct Directory {
+struct FilesOfDirectory {
     /// The root of the walk. `None` if no file is left to be read, so that the program can unmount
     /// the filesystem.
     root: Option<Arc<OwnedFd>>,
@@ -142,13 +142,13 @@ impl Files {
     }
 
     /// Returns true if readahead has ended: the files are cached, or the program opens others.
-    pub fn is_useless(&self) -> bool {
+    pub fn gives_no_gain(&self) -> bool {
         self.0.useless.load(Ordering::Relaxed)
     }
 
     /// Adds the files that a walk has found in a directory. `root` is the root of the walk.
     pub fn add(&self, root: &Arc<OwnedFd>, found: &Batch) {
-        if self.is_useless() {
+        if self.gives_no_gain() {
             return;
         }
         let mut guard = self.state();
@@ -160,7 +160,7 @@ impl Files {
         let directory = state
             .directories
             .entry(dir.id())
-            .or_insert_with(|| Directory::new(dir.path().clone()));
+            .or_insert_with(|| FilesOfDirectory::new(dir.path().clone()));
         // Two walks of a directory have different roots.
         directory.root = Some(root.clone());
         directory.path = dir.path().clone();
@@ -247,7 +247,7 @@ impl Files {
 
     /// Starts or wakes a thread if there is something to read. That thread wakes the next one.
     fn wake(&self, state: &mut State) {
-        if !state.has_room(self.0.budget) || self.is_useless() {
+        if !state.has_room(self.0.budget) || self.gives_no_gain() {
             return;
         }
         if state.idle > 0 {
@@ -263,7 +263,7 @@ impl Files {
     /// The loop of a thread: reads files until readahead ends.
     fn read(&self) {
         let mut state = self.state();
-        while !self.is_useless() {
+        while !self.gives_no_gain() {
             let Some((directory, taken)) = state.take(self.0.budget) else {
                 if state.is_stuck(self.0.budget) {
                     self.0.useless.store(true, Ordering::Relaxed);
@@ -304,9 +304,9 @@ impl Files {
     }
 }
 
-impl Directory {
-    fn new(path: Arc<Path>) -> Directory {
-        Directory {
+impl FilesOfDirectory {
+    fn new(path: Arc<Path>) -> FilesOfDirectory {
+        FilesOfDirectory {
             root: None,
             path,
             unread: Vec::new(),

@@ -14,7 +14,7 @@ use rustix::fs::{FileType, fstatfs};
 use crate::cached::is_cached;
 use crate::comparison::Comparison;
 use crate::directories::{Depth, DirectoryState};
-use crate::directory::{Directory, Id, reopen};
+use crate::directory::{Id, OpenDirectory, reopen};
 use crate::disk::Disks;
 use crate::files::Files;
 use crate::process::Process;
@@ -69,7 +69,7 @@ struct SlowCalls {
     /// The number of directories with such calls, by the directory above.
     children: HashMap<Id, u32>,
     /// The calls in directories that had been read ahead.
-    in_vain: u32,
+    useless_calls: u32,
 }
 
 /// The number of slow calls before a directory is read ahead.
@@ -79,7 +79,7 @@ const MIN_SLOW: u32 = 4;
 const MIN_REPEATED: u32 = 2;
 /// The number of slow calls in directories that had been read, after which readahead is given up if
 /// they are a quarter of all calls.
-const IN_VAIN: u32 = 64;
+const MAX_USELESS_CALLS: u32 = 64;
 /// The maximum number of directories whose slow calls are counted.
 const MAX_DIRECTORIES: usize = 100_000;
 /// The number of calls of stat(2) since the last large directory. A program with fewer lists names
@@ -131,14 +131,14 @@ impl Follower {
                 self.handle(&event);
             }
             self.check();
-            let gave_up = self.comparison.is_useless()
-                || self.slow.is_useless(stats)
+            let gave_up = self.comparison.gives_no_gain()
+                || self.slow.gives_no_gain(stats)
                 || self.trees.were_slower();
-            let files_useless = self.files.as_ref().is_some_and(Files::is_useless);
+            let files_give_no_gain = self.files.as_ref().is_some_and(Files::gives_no_gain);
             if gave_up && channel.is_listening(Listening::Directories) {
                 self.trees.cancel();
                 channel.listen(Listening::Off);
-            } else if files_useless && channel.is_listening(Listening::Files) {
+            } else if files_give_no_gain && channel.is_listening(Listening::Files) {
                 channel.listen(Listening::Directories);
             }
         }
@@ -178,7 +178,7 @@ impl Follower {
                     && self.may_read_ahead(&directory)
                     && !is_cached(&directory.fd)
                 {
-                    self.trees.list(directory.fd);
+                    self.trees.list_names(directory.fd);
                 }
             }
             Kind::Walking => {
@@ -200,7 +200,7 @@ impl Follower {
                 }
             }
             Kind::File => {
-                if let Some(files) = self.files.as_ref().filter(|files| !files.is_useless())
+                if let Some(files) = self.files.as_ref().filter(|files| !files.gives_no_gain())
                     && let Some(file) = regular_file(event)
                 {
                     self.opened += 1;
@@ -248,7 +248,7 @@ impl Follower {
 
     /// Opens the directory of an event. `None` if the program has left it, or if its files are not
     /// on a disk.
-    fn open(&mut self, event: &Event) -> Option<Directory> {
+    fn open(&mut self, event: &Event) -> Option<OpenDirectory> {
         let directory = open(event)?;
         self.device = directory.id.0;
         is_on_disk(&directory.fd).then_some(directory)
@@ -258,7 +258,7 @@ impl Follower {
     /// cached or the disk may seek, its names are listed at the same time, and its inodes are read.
     /// The first time, it is not known if the program needs the inodes, and a bounded number is
     /// read. Afterwards the program's calls of stat(2) since the last time decide.
-    fn opened_large(&mut self, event: &Event, directory: Directory) {
+    fn opened_large(&mut self, event: &Event, directory: OpenDirectory) {
         if !self.may_read_ahead(&directory) || is_cached(&directory.fd) {
             return;
         }
@@ -270,21 +270,21 @@ impl Follower {
             Some(before) if event.stats >= before.saturating_add(MIN_STATS) => {
                 self.read_ahead(directory)
             }
-            Some(_) => return self.trees.list(names),
+            Some(_) => return self.trees.list_names(names),
         }
         self.stats_at_large = Some(event.stats);
-        self.trees.list(names);
+        self.trees.list_names(names);
     }
 
     /// Records that the program waits for the disk in a directory. The directory is read if that
     /// happens again.
-    fn waited(&mut self, directory: Directory, is_slow: bool) {
+    fn waited(&mut self, directory: OpenDirectory, is_slow: bool) {
         if self.disks.is_known_to_seek(directory.id.0) {
             return;
         }
         match self.trees.state_of(directory.id) {
             DirectoryState::Queued | DirectoryState::Waiting => self.read_now(directory),
-            DirectoryState::Complete if is_slow => self.slow.in_vain += 1,
+            DirectoryState::Complete if is_slow => self.slow.useless_calls += 1,
             DirectoryState::Unknown => {
                 let parent = directory.parent().map(|parent| parent.id);
                 if self.slow.add(directory.id, parent) {
@@ -297,7 +297,7 @@ impl Follower {
 
     /// Reads a directory that a walk would read later. On a disk that seeks, only walks by `--walk`
     /// read, and in their own order.
-    fn read_now(&self, directory: Directory) {
+    fn read_now(&self, directory: OpenDirectory) {
         if !self.disks.is_known_to_seek(directory.id.0) {
             self.trees.begin(directory.fd, directory.id, Depth::One);
         }
@@ -305,13 +305,13 @@ impl Follower {
 
     /// Returns true if it is decided that the disk of a directory does not seek. On one that seeks,
     /// readahead may make the program slower.
-    fn may_read_ahead(&mut self, directory: &Directory) -> bool {
+    fn may_read_ahead(&mut self, directory: &OpenDirectory) -> bool {
         self.disks.seeks(&directory.fd, directory.id.0) == Some(false)
     }
 
     /// Reads the directory that the program is in. If the program has opened the directory above,
     /// or waits in several directories there, it goes through a tree, and the tree is read.
-    fn read_ahead(&mut self, directory: Directory) {
+    fn read_ahead(&mut self, directory: OpenDirectory) {
         if !self.may_read_ahead(&directory) {
             return;
         }
@@ -362,8 +362,8 @@ impl SlowCalls {
 
     /// Returns true if calls are slow in directories that were read completely: the filesystem does
     /// not cache inodes, or has no memory for them. `stats` is the number of all calls.
-    fn is_useless(&self, stats: u64) -> bool {
-        self.in_vain >= IN_VAIN && u64::from(self.in_vain) * 4 > stats
+    fn gives_no_gain(&self, stats: u64) -> bool {
+        self.useless_calls >= MAX_USELESS_CALLS && u64::from(self.useless_calls) * 4 > stats
     }
 }
 
@@ -394,9 +394,9 @@ impl Activity {
 
 /// Opens the directory of an event. `None` if the program has left it or must not be followed
 /// there.
-fn open(event: &Event) -> Option<Directory> {
+fn open(event: &Event) -> Option<OpenDirectory> {
     let process = Process::of(event.tid)?;
-    let directory = Directory::new(process.open(event.fd, &event.path)?)?;
+    let directory = OpenDirectory::new(process.open(event.fd, &event.path)?)?;
     let (device, inode) = event.id;
     let is_it =
         (device == 0 || device == directory.id.0) && (inode == 0 || inode == directory.id.1);
@@ -468,7 +468,7 @@ mod tests {
             trees.set_stats(number(6));
             follower.handle(&event);
             follower.check();
-            follower.slow.is_useless(number(7));
+            follower.slow.gives_no_gain(number(7));
         }
         let (read_ahead, control) = follower.comparison.sums();
         let _ = (read_ahead.per_stat(), control.per_stat(), trees.summary());

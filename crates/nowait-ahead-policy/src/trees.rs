@@ -19,7 +19,7 @@ use crate::directories::{Depth, Directories, DirectoryState, Summary};
 use crate::directory::Id;
 use crate::disk::Disks;
 use crate::files::Files;
-use crate::speed::Together;
+use crate::speed::WalkSpeed;
 use crate::watches::Watches;
 
 /// The walks. Clones share them.
@@ -174,7 +174,7 @@ impl Trees {
 
     /// Lists a directory that the program is about to list. Its inodes are not read: the program
     /// may not ask for them.
-    pub fn list(&self, directory: OwnedFd) {
+    pub fn list_names(&self, directory: OwnedFd) {
         if self.is_stopped() || self.state().lists >= MAX_WALKS {
             return;
         }
@@ -304,7 +304,7 @@ impl Trees {
         may_end: bool,
     ) {
         let max = self.max_ahead();
-        let (mut cached, mut together) = (Cached::none(), Together::default());
+        let (mut cached, mut walk_speed) = (Cached::new(), WalkSpeed::default());
         while let Some(found) = walk.blocking_batch() {
             if self.is_stopped() {
                 break;
@@ -324,14 +324,14 @@ impl Trees {
                 self.0.cached.store(true, Ordering::Relaxed);
                 break;
             }
-            let alone = self.state().directories.stats_alone(self.stats());
-            let per_inode = together.add(inodes, alone, Instant::now());
+            let stats_alone = self.state().directories.stats_alone(self.stats());
+            let per_inode = walk_speed.add(inodes, stats_alone, Instant::now());
             if may_end && per_inode.is_some_and(|time| self.is_slower(time)) {
                 self.0.slower.store(true, Ordering::Relaxed);
                 break;
             }
             if self.wait_for_program(tree, max, watches.as_mut()) {
-                cached = Cached::none();
+                cached = Cached::new();
             }
         }
         // The readahead of data needs the program's progress, also after the walk.
@@ -387,14 +387,14 @@ impl Trees {
         }
         let mut state = self.state();
         let end = Instant::now() + MAX_PAUSE;
-        let mut alone = None;
-        while alone.is_none() && !self.is_stopped() && Instant::now() < end {
+        let mut per_stat = None;
+        while per_stat.is_none() && !self.is_stopped() && Instant::now() < end {
             state = self.wait_for_change(state);
-            alone = state.directories.per_stat(self.stats());
+            per_stat = state.directories.per_stat(self.stats());
         }
         drop(state);
         self.resume();
-        alone.is_some_and(|per_stat| per_stat < per_inode)
+        per_stat.is_some_and(|per_stat| per_stat < per_inode)
     }
 
     /// Handles the directories and files that the program has opened.
@@ -500,7 +500,7 @@ mod tests {
         let open = |_| OwnedFd::from(File::open(served.path()).unwrap());
         let directories: Vec<OwnedFd> = (0..2 * MAX_WALKS).map(open).collect();
         let trees = Trees::new(None, || 1 << 30);
-        directories.into_iter().for_each(|it| trees.list(it));
+        directories.into_iter().for_each(|it| trees.list_names(it));
         let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
         let names = threads.filter_map(|it| fs::read_to_string(it.path().join("comm")).ok());
         let listing = names.filter(|name| name == "list\n").count();

@@ -222,7 +222,7 @@ impl<F: Fn() -> usize> ReadPath<'_, F> {
     /// Returns true if a try of the page cache may wait for a device. A file that always hits is
     /// tried in any case, since hits usually wait for nothing.
     fn is_congested(&self, handle: &Handle) -> bool {
-        !always_hits(handle) && self.policy.congestion.holds((self.in_flight)())
+        !always_hits(handle) && self.policy.congestion.is_congested((self.in_flight)())
     }
 }
 
@@ -235,7 +235,7 @@ fn count_rest(handle: &Handle, rest: &mut Rest, offset: u64, len: usize, skipped
     if tells && rest.resident.is_none() && rest.route == Route::Ring && left > page_size() {
         rest.resident = handle.resident_bytes(offset + rest.done as u64, left);
         if let (Some(resident), false) = (rest.resident, rest.missed) {
-            handle.history().found(resident as usize >= left);
+            handle.history().record(resident as usize >= left);
         }
     }
 }

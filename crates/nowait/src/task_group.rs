@@ -483,7 +483,11 @@ impl<J: Job> TaskGroup<J> {
             return state;
         };
         if state.max_workers == 0 {
-            state.max_workers = state.job.max_workers().min(engine.helpers()).max(1);
+            state.max_workers = state
+                .job
+                .max_workers()
+                .min(engine.max_task_workers())
+                .max(1);
             state.fast_workers = processors().min(state.max_workers);
             let most = state.max_workers;
             state.job.grant(most);
@@ -496,7 +500,7 @@ impl<J: Job> TaskGroup<J> {
         let mut called = 0;
         while called < missing
             && let Some(me) = self.me.upgrade()
-            && engine.help(me)
+            && engine.add_worker(me)
         {
             called += 1;
         }
@@ -515,7 +519,7 @@ impl<J: Job> Task for TaskGroup<J> {
         self.subject
     }
 
-    fn turn(&self) -> bool {
+    fn run_once(&self) -> bool {
         let mut state = lock(&self.state);
         let slow = state.slow();
         let piece = match state.cancelled {
@@ -632,7 +636,7 @@ mod model {
         }
         let worker = || {
             let group = group.clone();
-            shuttle::thread::spawn(move || while group.turn() {})
+            shuttle::thread::spawn(move || while group.run_once() {})
         };
         let workers = [worker(), worker()];
         (group, workers)

@@ -215,7 +215,7 @@ impl Options {
     /// ENOTDIR if the descriptor is not a directory; the errors of fstat(2), fstatfs(2) and
     /// lseek(2).
     pub fn from_fd(&self, root: impl Into<OwnedFd>) -> Result<Walk> {
-        Ok(self.start(Directory::rewound(root.into())?))
+        Ok(self.start(Directory::from_start(root.into())?))
     }
 
     fn start(&self, root: Directory) -> Walk {

@@ -60,7 +60,7 @@ fn write(f: &mut String, report: &Report) -> std::fmt::Result {
                 ahead.as_secs_f64() * 1e6,
                 alone.as_secs_f64() * 1e6,
                 plural(control.directories.into(), "directory"),
-                if comparison.is_useless() {
+                if comparison.gives_no_gain() {
                     ": readahead ended"
                 } else {
                     ""

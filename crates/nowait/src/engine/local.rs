@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use super::backend::{Backend, Choice, choose, no_ring};
 use super::class::Class;
 use super::completion_queue::CompletionQueue;
+use super::completion_target::CompletionTarget;
 use super::core::Core;
 use super::features::Feature;
 use super::file_set::FileSet;
 use super::options::Options;
-use super::reply::Reply;
 use super::request::Request;
-use super::ring::{Out, Ring, Until};
-use super::submit::{Begun, Submit, begin};
+use super::ring::{Returned, Ring, WaitFor};
+use super::submit::{CallerResult, Submit, begin};
 use super::wait::{Wait, Waiting};
 use super::workers::Pools;
 
@@ -112,7 +112,7 @@ impl LocalEngine {
         }
         let completions = Arc::new(CompletionQueue::default());
         if let Some(ring) = &mut ring {
-            ring.takes_signals();
+            ring.set_delivers_signals();
             completions.wake_ring(ring.waker());
         }
         Ok(LocalEngine {
@@ -191,14 +191,14 @@ impl LocalEngine {
         let (begun, readahead) = begin(&self.read_path(false), op);
         self.read_ahead(readahead);
         match begun {
-            Begun::Done(done) => Submit::Done(done),
-            Begun::Rest(op) if self.in_flight() < self.depth() => {
+            CallerResult::Done(done) => Submit::Done(done),
+            CallerResult::Rest(op) if self.in_flight() < self.depth() => {
                 let ticket = self.queue(op);
                 self.flush();
                 self.tell();
                 Submit::Queued(ticket)
             }
-            Begun::Rest(op) => {
+            CallerResult::Rest(op) => {
                 self.core.policy.counters.count(Count::Full);
                 Submit::Full(op)
             }
@@ -279,8 +279,8 @@ impl LocalEngine {
             let (begun, readahead) = begin(&self.read_path(batch), op);
             self.read_ahead(readahead);
             match begun {
-                Begun::Done(done) => self.ready.push_back(done),
-                Begun::Rest(op) => {
+                CallerResult::Done(done) => self.ready.push_back(done),
+                CallerResult::Rest(op) => {
                     self.queue(op);
                 }
             }
@@ -306,7 +306,7 @@ impl LocalEngine {
             self.core.deadlines.add(deadline, ticket);
         }
         let route = op.body.progress.route;
-        let request = Request::new(op, ticket, Reply::LOCAL);
+        let request = Request::new(op, ticket, CompletionTarget::LOCAL);
         if let Some(why) = self.core.refuses(&request.op.body.kind) {
             let (request, outcome) = request.stop(why);
             self.ready.push_back(request.finish(&self.core, outcome).1);
@@ -314,7 +314,7 @@ impl LocalEngine {
         }
         self.core.policy.counters.count(Count::Handoffs);
         match &mut self.ring {
-            Some(ring) if route == Route::Ring && ring.takes(&request.op.body.kind) => {
+            Some(ring) if route == Route::Ring && ring.supports(&request.op.body.kind) => {
                 if let Some(request) = ring.push(request) {
                     self.hand_over(request);
                 }
@@ -337,19 +337,19 @@ impl LocalEngine {
     }
 
     fn hand_over(&mut self, mut request: Request) {
-        request.reply = Reply::queue(self.completions.clone(), Class::default());
+        request.target = CompletionTarget::queue(self.completions.clone(), Class::default());
         self.away += 1;
         self.pools.push(request);
     }
 
     /// Runs a closure on the ring and collects the operations that leave it.
-    fn with_ring(&mut self, act: impl FnOnce(&mut Ring, &mut dyn FnMut(Out))) {
+    fn with_ring(&mut self, act: impl FnOnce(&mut Ring, &mut dyn FnMut(Returned))) {
         let Some(ring) = &mut self.ring else { return };
         let (ready, core) = (&mut self.ready, &self.core);
         let mut refused = Vec::new();
         act(ring, &mut |out| match out {
-            Out::Done(request, outcome) => ready.push_back(request.finish(core, outcome).1),
-            Out::Worker(request) => refused.push(request),
+            Returned::Done(request, outcome) => ready.push_back(request.finish(core, outcome).1),
+            Returned::Worker(request) => refused.push(request),
         });
         for request in refused {
             self.hand_over(request);
@@ -429,8 +429,8 @@ impl LocalEngine {
         let mut refused = Vec::new();
         if let Some(ring) = &mut self.ring {
             ring.drain(&mut |o| match o {
-                Out::Done(request, outcome) => out.push(request.finish(&self.core, outcome).1),
-                Out::Worker(request) => refused.push(request),
+                Returned::Done(request, outcome) => out.push(request.finish(&self.core, outcome).1),
+                Returned::Worker(request) => refused.push(request),
             });
         }
         self.ready.extend(out.drain(full.min(out.len())..));
@@ -461,14 +461,14 @@ impl LocalEngine {
         }
         match &mut self.ring {
             // A polling ring does not notice the workers' eventfd, so each call polls only once.
-            Some(ring) if ring.spins() && self.away > 0 => {
-                ring.wait(Until::count(0), Some(Duration::ZERO));
+            Some(ring) if ring.must_poll() && self.away > 0 => {
+                ring.wait(WaitFor::count(0), Some(Duration::ZERO));
             }
             Some(ring) => match until {
                 Some(until) if batch && self.away == 0 && ring.waits_for_batches() => {
-                    ring.wait(Until::batch(want, left(until)), due.map(left));
+                    ring.wait(WaitFor::batch(want, left(until)), due.map(left));
                 }
-                _ => ring.wait(Until::count(want), soonest.map(left)),
+                _ => ring.wait(WaitFor::count(want), soonest.map(left)),
             },
             None => self.completions.wait(soonest),
         }

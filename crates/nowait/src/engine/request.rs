@@ -1,8 +1,8 @@
 //! A request: one operation inside an engine.
 
 use super::completion::{Completion, Ticket};
+use super::completion_target::CompletionTarget;
 use super::core::Core;
-use super::reply::Reply;
 use crate::error::{Error, ErrorKind};
 use crate::handle::Handle;
 use crate::op::{Kind, Op, Step};
@@ -17,7 +17,7 @@ use crate::sys::process::page_size;
 pub(crate) struct Request {
     pub(crate) op: Op,
     pub(crate) ticket: Ticket,
-    pub(crate) reply: Reply,
+    pub(crate) target: CompletionTarget,
 }
 
 /// The result of a request that is done.
@@ -30,9 +30,9 @@ pub(crate) struct Outcome {
 impl Request {
     /// Makes a request for the part of an operation that the calling thread left.
     #[inline]
-    pub(crate) fn new(mut op: Op, ticket: Ticket, reply: Reply) -> Request {
+    pub(crate) fn new(mut op: Op, ticket: Ticket, target: CompletionTarget) -> Request {
         op.body.progress.queued = sometimes_now();
-        Request { op, ticket, reply }
+        Request { op, ticket, target }
     }
 
     /// Records the origin of the `n` bytes of one kernel read.
@@ -68,8 +68,8 @@ impl Request {
         });
         if !self.op.body.progress.missed && cacheable {
             match origin {
-                Origin::Cache => handle.history().found(true),
-                Origin::Device => handle.history().found(false),
+                Origin::Cache => handle.history().record(true),
+                Origin::Device => handle.history().record(false),
                 Origin::Unknown => {}
             }
         }
@@ -93,7 +93,7 @@ impl Request {
 
     /// Reads cached data in a worker, and counts the resident bytes of the rest. Returns the result
     /// if nothing is left.
-    pub(crate) fn try_cache(&mut self) -> Option<Result<usize, Errno>> {
+    pub(crate) fn read_cached(&mut self) -> Option<Result<usize, Errno>> {
         let handle = self.op.body.kind.handle()?.clone();
         let Kind::Read(read) = &mut self.op.body.kind else {
             return None;
@@ -111,7 +111,7 @@ impl Request {
             }
             Err(Errno::AGAIN) => {
                 handle.nowait_read_worked();
-                handle.history().found(false);
+                handle.history().record(false);
             }
             Err(Errno::OPNOTSUPP) => handle.nowait_read_refused(),
             // The ordinary read reports the error or the end of the file.
@@ -133,12 +133,16 @@ impl Request {
             return None;
         }
         core.policy.counters.count(Count::Aheads);
-        Some(Request::new(op, ticket, Reply::AHEAD))
+        Some(Request::new(op, ticket, CompletionTarget::AHEAD))
     }
 
     /// Makes the completion and its destination, and counts it.
     #[inline(always)]
-    pub(crate) fn finish(mut self, core: &Core, outcome: Outcome) -> (Reply, Completion) {
+    pub(crate) fn finish(
+        mut self,
+        core: &Core,
+        outcome: Outcome,
+    ) -> (CompletionTarget, Completion) {
         let Outcome { result, by } = outcome;
         let counters = &core.policy.counters;
         if let Some(deadline) = self.op.get_deadline() {
@@ -151,7 +155,7 @@ impl Request {
         // The program may submit the operation again.
         let progress = std::mem::take(&mut self.op.body.progress);
         // For a future the wake-up is still to come, so the future measures the handoff itself.
-        if let Some(queued) = progress.queued.filter(|_| !self.reply.is_future()) {
+        if let Some(queued) = progress.queued.filter(|_| !self.target.is_future()) {
             core.policy
                 .handed_off(progress.provenance, ns_since(queued));
         }
@@ -177,7 +181,7 @@ impl Request {
             },
             ticket: Some(self.ticket),
         };
-        (self.reply, completion)
+        (self.target, completion)
     }
 
     /// Stops a request before it began.

@@ -32,7 +32,7 @@ use rustix::event::EventfdFlags;
 use operations::SupportedOperations;
 use options::RingOptions;
 use registrations::Registrations;
-use setup::{ENTRIES, Made, descriptor};
+use setup::{ENTRIES, NewRing, descriptor};
 use slots::Slots;
 
 use super::core::Core;
@@ -54,11 +54,11 @@ const CANCEL: u64 = u64::MAX - 1;
 /// The number of reads submitted in one call while reads miss. The kernel plugs the block queue for
 /// a submission of more than two requests: it holds requests back until the last one is prepared,
 /// and the device is idle meanwhile. Batches of hits are submitted whole.
-const PIECE: usize = 2;
+const COLD_SUBMIT_BATCH: usize = 2;
 
 /// A request that leaves the ring.
 #[derive(Debug)]
-pub(crate) enum Out {
+pub(crate) enum Returned {
     /// The request is done.
     Done(Request, Outcome),
     /// The ring cannot do the request after all. A worker gets it.
@@ -67,27 +67,27 @@ pub(crate) enum Out {
 
 /// The condition that ends a wait.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Until {
+pub(crate) struct WaitFor {
     /// The number of completions to wait for.
-    count: usize,
+    min_complete: usize,
     /// The time after which one completion is enough.
-    within: Option<Duration>,
+    min_wait: Option<Duration>,
 }
 
-impl Until {
-    pub(crate) fn count(count: usize) -> Until {
-        Until {
-            count,
-            within: None,
+impl WaitFor {
+    pub(crate) fn count(count: usize) -> WaitFor {
+        WaitFor {
+            min_complete: count,
+            min_wait: None,
         }
     }
 
-    /// Waits for `count` completions, or for one after `within`. Only for a ring with
+    /// Waits for `count` completions, or for one after `min_wait`. Only for a ring with
     /// [`waits_for_batches`](Ring::waits_for_batches).
-    pub(crate) fn batch(count: usize, within: Duration) -> Until {
-        Until {
-            count,
-            within: Some(within),
+    pub(crate) fn batch(count: usize, min_wait: Duration) -> WaitFor {
+        WaitFor {
+            min_complete: count,
+            min_wait: Some(min_wait),
         }
     }
 }
@@ -101,7 +101,7 @@ pub(crate) struct Ring {
     operations: SupportedOperations,
     slots: Slots,
     submission: Submission,
-    completion: Completion,
+    completion: CompletionState,
     wake: Wake,
     /// The time of the next attempt to cancel operations that did not stop, and the pause before
     /// it.
@@ -127,7 +127,7 @@ bitflags::bitflags! {
         /// The ring belongs to a thread that polls futures, and others take its completions.
         const OF_THREAD = 1 << 4;
         /// A thread of the program drives the ring, to which signals are delivered.
-        const TAKES_SIGNALS = 1 << 5;
+        const SIGNALS_DELIVERED = 1 << 5;
         /// The kernel refused a submission. Nothing more is submitted.
         const BROKEN = 1 << 6;
         /// io_uring_enter(2) is denied: the ring cannot be entered at all.
@@ -154,7 +154,7 @@ struct Submission {
 
 /// The completions that were consumed, and those that wait to be.
 #[derive(Default)]
-struct Completion {
+struct CompletionState {
     /// Completions taken from the queue and not yet consumed, by user data.
     overflow: VecDeque<(u64, i32)>,
     /// True if completions were delivered while a submission was retried.
@@ -184,7 +184,7 @@ impl Ring {
         // The queue has room for all completions, the wake-up and the cancel requests: it cannot
         // overflow.
         let completions = to_u32(2 * depth.next_power_of_two() + 8);
-        let Made {
+        let NewRing {
             ring,
             deferred,
             number,
@@ -213,7 +213,7 @@ impl Ring {
                 flush: 1,
                 ..Submission::default()
             },
-            completion: Completion::default(),
+            completion: CompletionState::default(),
             wake: Wake {
                 event: Arc::new(eventfd(EventfdFlags::empty())?),
                 count: Box::new([0; 8]),
@@ -227,8 +227,8 @@ impl Ring {
 
     /// Records that the program's own thread drives the ring. Operations that may raise a signal
     /// are then left to kernel workers, which take no signals.
-    pub(crate) fn takes_signals(&mut self) {
-        self.modes |= Modes::TAKES_SIGNALS;
+    pub(crate) fn set_delivers_signals(&mut self) {
+        self.modes |= Modes::SIGNALS_DELIVERED;
     }
 
     /// The eventfd that another thread writes to in order to wake this thread from `wait`.
@@ -237,7 +237,7 @@ impl Ring {
     }
 
     /// Returns true if the ring supports this operation with the semantics of the system call.
-    pub(crate) fn takes(&self, kind: &Kind) -> bool {
+    pub(crate) fn supports(&self, kind: &Kind) -> bool {
         !self.modes.contains(Modes::BROKEN) && self.operations.contains(kind)
     }
 
@@ -248,7 +248,7 @@ impl Ring {
 
     /// Returns true if completions arrive only when the device is polled: `wait` must then be
     /// called repeatedly.
-    pub(crate) fn spins(&self) -> bool {
+    pub(crate) fn must_poll(&self) -> bool {
         self.modes.contains(Modes::POLLED) && self.held() > 0
     }
 
@@ -297,11 +297,11 @@ impl Ring {
 
     /// Like `prepare`, for an operation that was submitted before. A worker gets it if it cannot be
     /// queued, or if another thread than the submitting one may have taken its completion.
-    fn prepare_again(&mut self, index: u32, out: &mut (impl FnMut(Out) + ?Sized)) {
+    fn prepare_again(&mut self, index: u32, out: &mut (impl FnMut(Returned) + ?Sized)) {
         if (self.modes.contains(Modes::OF_THREAD) || !self.prepare(index))
             && let Some(request) = self.slots.remove(index)
         {
-            out(Out::Worker(request));
+            out(Returned::Worker(request));
         }
     }
 
@@ -315,9 +315,9 @@ impl Ring {
         self.submission.numbered += 1;
         self.submission.queued = true;
         let kind = &mut slot.request.as_mut()?.op.body.kind;
-        let signals = self.modes.contains(Modes::TAKES_SIGNALS) && kind.may_signal();
+        let signals = self.modes.contains(Modes::SIGNALS_DELIVERED) && kind.may_signal();
         let asynchronous = signals || kind.syncs_in_submission();
-        slot.elsewhere = asynchronous || self.modes.contains(Modes::SQPOLL);
+        slot.is_async = asynchronous || self.modes.contains(Modes::SQPOLL);
         self.submission.buffered += usize::from(kind.may_be_cached());
         let known = self.registrations.of(kind);
         let mut flags = squeue::Flags::empty();
@@ -351,7 +351,7 @@ impl Ring {
 
     /// Submits all queued entries, and marks those that completed immediately. `out` receives the
     /// completions that were there before.
-    pub(crate) fn flush(&mut self, out: &mut (impl FnMut(Out) + ?Sized)) {
+    pub(crate) fn flush(&mut self, out: &mut (impl FnMut(Returned) + ?Sized)) {
         self.registrations.refresh(&self.ring);
         if self.submission.queued {
             self.drain(out);
@@ -365,7 +365,7 @@ impl Ring {
             }
             let all = self.ring.submission().len();
             let piece = if self.submission.cold && buffered > 0 {
-                PIECE
+                COLD_SUBMIT_BATCH
             } else {
                 all
             };
@@ -389,7 +389,11 @@ impl Ring {
     /// Like `flush`, but the same call also waits for `want` completions, none of which count as
     /// immediate. Operations that the page cache may serve and SQPOLL rings are flushed without a
     /// wait.
-    pub(crate) fn flush_and_wait(&mut self, want: usize, out: &mut (impl FnMut(Out) + ?Sized)) {
+    pub(crate) fn flush_and_wait(
+        &mut self,
+        want: usize,
+        out: &mut (impl FnMut(Returned) + ?Sized),
+    ) {
         // Completions are matched with the flush that submitted them, so those present are consumed
         // first. If a cancel request may have to be repeated, this call does not wait.
         let seen = self.completion.seen;
@@ -417,15 +421,15 @@ impl Ring {
 
     /// Removes the operations that the kernel has not taken. Workers do them. The ring submits
     /// nothing more.
-    fn give_up(&mut self, out: &mut (impl FnMut(Out) + ?Sized)) {
+    fn give_up(&mut self, out: &mut (impl FnMut(Returned) + ?Sized)) {
         while let Some(request) = self.slots.remove_from(self.submission.taken) {
-            out(Out::Worker(request));
+            out(Returned::Worker(request));
         }
         self.submission.flush += 1;
     }
 
     /// Consumes the completions in the completion queue.
-    pub(crate) fn drain(&mut self, out: &mut (impl FnMut(Out) + ?Sized)) {
+    pub(crate) fn drain(&mut self, out: &mut (impl FnMut(Returned) + ?Sized)) {
         loop {
             let next = || {
                 let entry = self.ring.completion().next()?;
@@ -449,9 +453,9 @@ impl Ring {
     }
 
     #[inline]
-    fn complete(&mut self, index: u32, result: i32, out: &mut (impl FnMut(Out) + ?Sized)) {
+    fn complete(&mut self, index: u32, result: i32, out: &mut (impl FnMut(Returned) + ?Sized)) {
         let slot = self.slots.get_mut(index);
-        let arrival = if slot.elsewhere {
+        let arrival = if slot.is_async {
             Arrival::Indeterminate
         } else if self.completion.seen <= self.completion.inline_end
             && slot.flush + 1 == self.submission.flush
@@ -492,7 +496,7 @@ impl Ring {
                         && matches!(errno, Errno::FAULT | Errno::CANCELED) =>
             {
                 if let Some(request) = self.slots.remove(index) {
-                    out(Out::Worker(request));
+                    out(Returned::Worker(request));
                 }
                 return;
             }
@@ -528,11 +532,11 @@ impl Ring {
         &mut self,
         index: u32,
         result: Result<usize, Errno>,
-        out: &mut (impl FnMut(Out) + ?Sized),
+        out: &mut (impl FnMut(Returned) + ?Sized),
     ) {
         if let Some(request) = self.slots.remove(index) {
             let by = ServedBy::Ring;
-            out(Out::Done(request, Outcome { result, by }));
+            out(Returned::Done(request, Outcome { result, by }));
         }
     }
 
@@ -562,7 +566,7 @@ impl Ring {
 
     /// Returns true if `wait` would return immediately: there are completions, or the kernel
     /// delivers some at the next call.
-    pub(crate) fn has_news(&mut self) -> bool {
+    pub(crate) fn has_ready_completions(&mut self) -> bool {
         self.ready() > 0 || self.ring.submission().taskrun()
     }
 
@@ -586,7 +590,7 @@ impl Drop for Ring {
         let end = Instant::now() + GRACE;
         while (self.held() > 0 || self.wake.is_armed) && Instant::now() < end {
             self.flush(&mut |_| {});
-            self.sleep(Until::count(1), Some(Duration::from_millis(10)));
+            self.sleep(WaitFor::count(1), Some(Duration::from_millis(10)));
             self.drain(&mut |_| {});
         }
         self.registrations.close();
@@ -607,7 +611,7 @@ mod tests {
     use super::*;
     use crate::engine::Options;
     use crate::engine::completion::Ticket;
-    use crate::engine::reply::Reply;
+    use crate::engine::completion_target::CompletionTarget;
     use crate::handle::Handle;
     use crate::op::{Op, Read};
 
@@ -622,7 +626,7 @@ mod tests {
         let reader = Handle::new(reader).unwrap();
         for ticket in 0..64 {
             let read = Op::from(Read::stream(&reader, Box::new(vec![0u8; 1])));
-            let request = Request::new(read, Ticket(ticket), Reply::LOCAL);
+            let request = Request::new(read, Ticket(ticket), CompletionTarget::LOCAL);
             assert!(ring.push(request).is_none());
         }
         ring.flush(&mut |_| {});

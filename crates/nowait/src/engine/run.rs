@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::in_flight::InFlight;
 use super::semaphore::Waiter;
 use super::shared::Engine;
-use super::submit::Begun;
+use super::submit::CallerResult;
 
 use super::completion::Completion;
 use crate::error::Error;
@@ -85,8 +85,8 @@ impl<O: OpType> Future for Run<'_, O> {
             State::New(op) => match this.engine.check_process(op.name()) {
                 Err(error) => Poll::Ready(Completion::failed(error, op)),
                 Ok(()) => match this.engine.begin(op) {
-                    Begun::Done(done) => Poll::Ready(done),
-                    Begun::Rest(op) => {
+                    CallerResult::Done(done) => Poll::Ready(done),
+                    CallerResult::Rest(op) => {
                         let mut future = OpFuture::new(op);
                         let polled = future.poll(this.engine, cx);
                         this.state = State::Submitted(future);

@@ -13,17 +13,17 @@ use std::task::Waker;
 use super::backend::{Backend, Choice, choose, no_ring};
 use super::class::Class;
 use super::completion_queue::{CompletionQueue, Taken};
+use super::completion_target::CompletionTarget;
 use super::core::Core;
 use super::features::Feature;
 use super::file_set::FileSet;
 use super::in_flight::{Cancel, InFlight, OpState};
 use super::options::Options;
-use super::reply::Reply;
 use super::request::Request;
 use super::semaphore::Waiter;
 #[cfg(feature = "tokio")]
 use super::semaphore::Watch;
-use super::submit::{Begun, Submit, begin};
+use super::submit::{CallerResult, Submit, begin};
 use super::wait::{Wait, Waiting};
 use super::workers::{Pools, Task};
 use owner::{Inbox, Message, start_owner};
@@ -61,11 +61,11 @@ use crate::sys::process::PerProcess;
 /// # Ok::<(), nowait::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Engine(Arc<Closer>);
+pub struct Engine(Arc<CloseOnDrop>);
 
 /// The share of all handles in an engine. Dropping it closes the engine.
 #[derive(Debug)]
-struct Closer(Arc<Shared>);
+struct CloseOnDrop(Arc<Shared>);
 
 struct Shared {
     core: Arc<Core>,
@@ -174,7 +174,7 @@ impl Engine {
         #[cfg(feature = "tokio")]
         let thread_rings = (options.thread_rings && inbox.is_some() && !core.policy.polled)
             .then(|| ThreadRings::new(&core, &pools));
-        Ok(Engine(Arc::new(Closer(Arc::new(Shared {
+        Ok(Engine(Arc::new(CloseOnDrop(Arc::new(Shared {
             #[cfg(feature = "tokio")]
             thread_rings,
             core,
@@ -281,22 +281,22 @@ impl Engine {
             return Submit::Done(Completion::failed(error, op));
         }
         match self.begin(op) {
-            Begun::Done(done) => Submit::Done(done),
-            Begun::Rest(op) => {
+            CallerResult::Done(done) => Submit::Done(done),
+            CallerResult::Rest(op) => {
                 let class = Class::of(&op.body.kind);
                 if !self.core().permits(class).try_acquire(1) {
                     self.policy().counters.count(Count::Full);
                     return Submit::Full(op);
                 }
                 self.shared().completions.expect(1);
-                let reply = Reply::queue(self.shared().completions.clone(), class);
-                Submit::Queued(self.queue(op, class, reply))
+                let target = CompletionTarget::queue(self.shared().completions.clone(), class);
+                Submit::Queued(self.queue(op, class, target))
             }
         }
     }
 
     /// Runs the part of an operation that belongs to the calling thread.
-    pub(super) fn begin(&self, op: Op) -> Begun {
+    pub(super) fn begin(&self, op: Op) -> CallerResult {
         let (begun, readahead) = begin(&self.read_path(), op);
         self.read_ahead(readahead);
         begun
@@ -333,10 +333,10 @@ impl Engine {
             let (begun, readahead) = begin(&path, op);
             self.read_ahead(readahead);
             match begun {
-                Begun::Done(done) => drop(completions.push(class, done)),
-                Begun::Rest(op) => {
-                    let reply = Reply::queue(completions.clone(), class);
-                    self.queue(op, class, reply);
+                CallerResult::Done(done) => drop(completions.push(class, done)),
+                CallerResult::Rest(op) => {
+                    let target = CompletionTarget::queue(completions.clone(), class);
+                    self.queue(op, class, target);
                 }
             }
         }
@@ -360,17 +360,17 @@ impl Engine {
     }
 
     /// Hands an operation that has its permit to the ring's owner or to a pool.
-    fn queue(&self, op: Op, class: Class, reply: Reply) -> Ticket {
+    fn queue(&self, op: Op, class: Class, target: CompletionTarget) -> Ticket {
         let shared = self.shared();
         let deadline = op.get_deadline();
         let ticket = self.next_ticket(&op);
         let route = op.body.progress.route;
-        let request = Request::new(op, ticket, reply);
+        let request = Request::new(op, ticket, target);
         if let Some(why) = shared.core.refuses(&request.op.body.kind) {
             let (request, outcome) = request.stop(why);
-            let (reply, completion) = request.finish(&shared.core, outcome);
-            if let Some(unwanted) = reply.deliver(&shared.core, completion) {
-                unwanted.discard(&shared.core);
+            let (target, completion) = request.finish(&shared.core, outcome);
+            if let Some(dropped) = target.deliver(&shared.core, completion) {
+                dropped.discard(&shared.core);
             }
             return ticket;
         }
@@ -381,7 +381,7 @@ impl Engine {
         let by_worker = request.op.body.kind.needs_kernel_worker() && alone();
         #[cfg(feature = "tokio")]
         let request = match &shared.thread_rings {
-            Some(rings) if route == Route::Ring && request.reply.is_future() => {
+            Some(rings) if route == Route::Ring && request.target.is_future() => {
                 match rings.submit(request) {
                     Some(request) => request,
                     None => return ticket,
@@ -475,27 +475,27 @@ impl Engine {
             resume_unwind(panic)
         });
         let stoppable = class == Class::Unbounded && op.body.kind.can_be_stopped();
-        let reply = Reply::future(op_state.clone(), class);
-        let ticket = self.queue(op, class, reply);
+        let target = CompletionTarget::future(op_state.clone(), class);
+        let ticket = self.queue(op, class, target);
         let stop = stoppable.then(|| (Arc::downgrade(&self.0) as Weak<dyn Cancel>, ticket));
         InFlight::new(op_state, stop)
     }
 
     /// Queues a call that has its permit, and whose future waits for `op_state` already.
     #[cfg(feature = "tokio")]
-    pub(crate) fn launch_for(&self, op: Op, op_state: Arc<OpState>) {
+    pub(crate) fn launch_with_state(&self, op: Op, op_state: Arc<OpState>) {
         let class = Class::of(&op.body.kind);
-        self.queue(op, class, Reply::future(op_state, class));
+        self.queue(op, class, CompletionTarget::future(op_state, class));
     }
 
     /// Has one more worker take turns at a task. Returns false if there is no worker for it.
-    pub(crate) fn help(&self, task: Arc<dyn Task>) -> bool {
-        self.shared().pools.help(task)
+    pub(crate) fn add_worker(&self, task: Arc<dyn Task>) -> bool {
+        self.shared().pools.add_worker(task)
     }
 
     /// The number of workers that may take turns at one task.
-    pub(crate) fn helpers(&self) -> usize {
-        self.shared().pools.helpers()
+    pub(crate) fn max_task_workers(&self) -> usize {
+        self.shared().pools.max_task_workers()
     }
 
     /// Returns an error in a forked child.
@@ -567,7 +567,7 @@ impl Engine {
     }
 }
 
-impl Cancel for Closer {
+impl Cancel for CloseOnDrop {
     fn cancel(&self, ticket: Ticket, why: ErrorKind) {
         self.0.cancel(ticket, why);
     }
@@ -584,7 +584,7 @@ impl Shared {
     }
 }
 
-impl Drop for Closer {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         if !self.0.core.process.is_here() {
             // In a forked child there is no thread to be notified, and nothing can be freed: a

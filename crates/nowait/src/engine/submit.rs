@@ -18,7 +18,7 @@ pub enum Submit {
 }
 
 /// The result of the calling thread's part of an operation.
-pub(super) enum Begun {
+pub(super) enum CallerResult {
     /// The operation is done, or failed immediately.
     Done(Completion),
     /// The engine does the operation, or the rest of it, which the operation has recorded.
@@ -28,20 +28,25 @@ pub(super) enum Begun {
 /// Runs the calling thread's part of an operation: a read may be served from the page cache. The
 /// second value is a readahead to be done as well.
 #[inline]
-pub(super) fn begin(path: &ReadPath<'_, impl Fn() -> usize>, mut op: Op) -> (Begun, Option<Op>) {
+pub(super) fn begin(
+    path: &ReadPath<'_, impl Fn() -> usize>,
+    mut op: Op,
+) -> (CallerResult, Option<Op>) {
     let Some(started) = path.start_op(&mut op) else {
-        return (Begun::Rest(op), None);
+        return (CallerResult::Rest(op), None);
     };
     let begun = match started.outcome {
-        Start::Done(n, provenance) => Begun::Done(Completion::immediate(op, Ok(n), provenance)),
+        Start::Done(n, provenance) => {
+            CallerResult::Done(Completion::immediate(op, Ok(n), provenance))
+        }
         Start::Failed(errno) => {
             let path = op.body.kind.handle().and_then(|h| h.shared_path());
             let error = Error::os(op.name(), errno).on(path);
-            Begun::Done(Completion::failed(error, op))
+            CallerResult::Done(Completion::failed(error, op))
         }
         Start::Rest(rest) => {
             rest.record(&mut op);
-            Begun::Rest(op)
+            CallerResult::Rest(op)
         }
     };
     (begun, started.readahead)

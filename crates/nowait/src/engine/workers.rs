@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::class::Class;
+use super::completion_target::DroppedCompletion;
 use super::core::Core;
 use super::options::Options;
-use super::reply::Unwanted;
 use super::request::{Outcome, Request};
 use super::yield_before_sleep::YieldBeforeSleep;
 use stop::Stop;
@@ -43,7 +43,7 @@ pub(crate) trait Task: Send + Sync {
     fn subject(&self) -> (i32, u64);
 
     /// Does a bounded part of the task. Returns true if the task needs another turn of this worker.
-    fn turn(&self) -> bool;
+    fn run_once(&self) -> bool;
 }
 
 /// A piece of work for a worker.
@@ -51,7 +51,7 @@ enum Work {
     Request(Request),
     Task(Arc<dyn Task>),
     /// A completion to be dropped.
-    Unwanted(Unwanted),
+    Discard(DroppedCompletion),
 }
 
 /// The time after which a worker without work ends.
@@ -75,10 +75,10 @@ struct Inner {
 #[derive(Default)]
 struct State {
     ready: VecDeque<Work>,
-    parked: HashMap<Share, VecDeque<Work>>,
+    parked: HashMap<LimitKey, VecDeque<Work>>,
     /// The number of operations of each share that are being carried out. There are few shares at a
     /// time.
-    running: Vec<(Share, usize)>,
+    running: Vec<(LimitKey, usize)>,
     /// Reads that are being carried out and can be stopped.
     stoppable: Vec<(Ticket, Arc<Stop>)>,
     threads: usize,
@@ -88,22 +88,22 @@ struct State {
 }
 
 impl State {
-    fn running(&self, share: Share) -> usize {
+    fn running(&self, key: LimitKey) -> usize {
         self.running
             .iter()
-            .find(|(s, _)| *s == share)
+            .find(|(s, _)| *s == key)
             .map_or(0, |(_, n)| *n)
     }
 
-    fn begin(&mut self, share: Share) {
-        match self.running.iter_mut().find(|(s, _)| *s == share) {
+    fn begin(&mut self, key: LimitKey) {
+        match self.running.iter_mut().find(|(s, _)| *s == key) {
             Some((_, n)) => *n += 1,
-            None => self.running.push((share, 1)),
+            None => self.running.push((key, 1)),
         }
     }
 
-    fn end(&mut self, share: Share) {
-        if let Some(at) = self.running.iter().position(|(s, _)| *s == share) {
+    fn end(&mut self, key: LimitKey) {
+        if let Some(at) = self.running.iter().position(|(s, _)| *s == key) {
             self.running[at].1 -= 1;
             if self.running[at].1 == 0 {
                 self.running.swap_remove(at);
@@ -112,11 +112,11 @@ impl State {
     }
 
     /// Moves the first work that is parked for a share back to the queue.
-    fn unpark(&mut self, share: Share) {
-        if let Some(queue) = self.parked.get_mut(&share) {
+    fn unpark(&mut self, key: LimitKey) {
+        if let Some(queue) = self.parked.get_mut(&key) {
             let next = queue.pop_front();
             if queue.is_empty() {
-                self.parked.remove(&share);
+                self.parked.remove(&key);
             }
             self.ready.extend(next);
         }
@@ -125,7 +125,7 @@ impl State {
 
 /// A file or device that may use only a part of the workers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Share {
+enum LimitKey {
     /// One open file, by its descriptor. If another file gets the same descriptor while a worker
     /// still finishes work of this one, both use one share for that moment.
     File(i32),
@@ -134,7 +134,7 @@ enum Share {
 }
 
 /// The shares that a piece of work counts against.
-type Shares = [Option<Share>; 2];
+type LimitKeys = [Option<LimitKey>; 2];
 
 impl Pool {
     pub(crate) fn new(core: &Arc<Core>, class: Class, limit: usize) -> Pool {
@@ -168,8 +168,8 @@ impl Pool {
     }
 
     /// Has a worker drop a completion. It is dropped in the calling thread if there is no worker.
-    pub(crate) fn discard(&self, unwanted: Unwanted) {
-        if let Some(Work::Unwanted(stranded)) = self.enqueue(Work::Unwanted(unwanted)) {
+    pub(crate) fn discard(&self, dropped: DroppedCompletion) {
+        if let Some(Work::Discard(stranded)) = self.enqueue(Work::Discard(dropped)) {
             stranded.discard(&self.0.core);
         }
     }
@@ -180,14 +180,14 @@ impl Pool {
         let core = &self.0.core;
         let (request, outcome) = request.stop(ErrorKind::Cancelled);
         let result = outcome.result.map_err(|_| Errno::AGAIN);
-        let (reply, completion) = request.finish(core, Outcome { result, ..outcome });
-        if let Some(unwanted) = reply.deliver(core, completion) {
-            unwanted.discard(core);
+        let (target, completion) = request.finish(core, Outcome { result, ..outcome });
+        if let Some(dropped) = target.deliver(core, completion) {
+            dropped.discard(core);
         }
     }
 
     /// Has one more worker take turns at a task. Returns false if there is no worker for it.
-    pub(crate) fn help(&self, task: Arc<dyn Task>) -> bool {
+    pub(crate) fn add_worker(&self, task: Arc<dyn Task>) -> bool {
         self.enqueue(Work::Task(task)).is_none()
     }
 
@@ -212,7 +212,7 @@ impl Pool {
 
     /// The number of workers that one file may use.
     pub(crate) fn share_of_a_file(&self) -> usize {
-        self.0.most(Share::File(0))
+        self.0.most(LimitKey::File(0))
     }
 
     /// Removes an operation that no worker has begun, and completes it as stopped. A running read
@@ -235,9 +235,9 @@ impl Pool {
                     queue.remove(at)
                 });
             // Work of the same shares may have been parked until this operation ended.
-            let freed = found.as_ref().map(|work| self.0.shares(work));
+            let freed = found.as_ref().map(|work| self.0.limit_keys(work));
             let freed = freed.iter().flatten().flatten();
-            freed.for_each(|share| state.unpark(*share));
+            freed.for_each(|key| state.unpark(*key));
             self.0.waiting.store(state.ready.len(), Relaxed);
             if !state.ready.is_empty() {
                 self.0.work.notify_one();
@@ -249,10 +249,10 @@ impl Pool {
         };
         let core = &self.0.core;
         let (request, outcome) = request.stop(why);
-        let (reply, completion) = request.finish(core, outcome);
-        if let Some(unwanted) = reply.deliver(core, completion) {
+        let (target, completion) = request.finish(core, outcome);
+        if let Some(dropped) = target.deliver(core, completion) {
             // A worker drops the completion: the cancelling thread may be one that must not wait.
-            self.discard(unwanted);
+            self.discard(dropped);
         }
         true
     }
@@ -279,17 +279,17 @@ impl Inner {
     }
 
     /// The shares that a piece of work counts against.
-    fn shares(&self, work: &Work) -> Shares {
+    fn limit_keys(&self, work: &Work) -> LimitKeys {
         let handle = match work {
             Work::Request(request) => request.op.body.kind.handle(),
-            Work::Unwanted(unwanted) => unwanted.handle(),
+            Work::Discard(dropped) => dropped.handle(),
             Work::Task(task) => {
                 let (file, device) = task.subject();
-                return [Some(Share::File(file)), Some(Share::Device(device))];
+                return [Some(LimitKey::File(file)), Some(LimitKey::Device(device))];
             }
         };
-        let file = |handle: &Handle| Share::File(handle.as_fd().as_raw_fd());
-        let device = |handle: &Handle| Share::Device(handle.filesystem().device());
+        let file = |handle: &Handle| LimitKey::File(handle.as_fd().as_raw_fd());
+        let device = |handle: &Handle| LimitKey::Device(handle.filesystem().device());
         match self.class {
             Class::File => [handle.map(file), handle.map(device)],
             // Calls are not limited by file: many of them may work in one directory.
@@ -329,13 +329,13 @@ impl Inner {
                 if more {
                     self.work.notify_one();
                 }
-                let shares = self.shares(&work);
+                let limit_keys = self.limit_keys(&work);
                 let again = self.carry_out(work, stop.as_ref().map(|(_, stop)| &**stop));
                 state = lock(&self.state);
                 if let Some((ticket, _)) = stop {
                     state.stoppable.retain(|(of, _)| *of != ticket);
                 }
-                self.give_back(&mut state, shares);
+                self.give_back(&mut state, limit_keys);
                 state.ready.extend(again);
                 self.waiting.store(state.ready.len(), Relaxed);
                 if state.ready.is_empty() && !state.closing {
@@ -363,19 +363,19 @@ impl Inner {
             Work::Request(request) => {
                 let (request, result) = run(request, stop);
                 let by = ServedBy::Worker;
-                let (reply, completion) = request.finish(&self.core, Outcome { result, by });
-                if let Some(unwanted) = reply.deliver(&self.core, completion) {
-                    unwanted.discard(&self.core);
+                let (target, completion) = request.finish(&self.core, Outcome { result, by });
+                if let Some(dropped) = target.deliver(&self.core, completion) {
+                    dropped.discard(&self.core);
                 }
                 None
             }
-            Work::Unwanted(unwanted) => {
-                unwanted.discard(&self.core);
+            Work::Discard(dropped) => {
+                dropped.discard(&self.core);
                 None
             }
             Work::Task(task) => {
                 self.core.policy.counters.count(Count::Turns);
-                task.turn().then_some(Work::Task(task))
+                task.run_once().then_some(Work::Task(task))
             }
         }
     }
@@ -404,16 +404,16 @@ impl Inner {
     fn take(&self, state: &mut State) -> Option<Work> {
         let mut taken = None;
         while let Some(work) = state.ready.pop_front() {
-            let shares = self.shares(&work);
-            let over = shares
+            let limit_keys = self.limit_keys(&work);
+            let over = limit_keys
                 .into_iter()
                 .flatten()
-                .find(|share| state.running(*share) >= self.most(*share));
+                .find(|key| state.running(*key) >= self.most(*key));
             match over {
-                Some(share) => state.parked.entry(share).or_default().push_back(work),
+                Some(key) => state.parked.entry(key).or_default().push_back(work),
                 None => {
-                    for share in shares.into_iter().flatten() {
-                        state.begin(share);
+                    for key in limit_keys.into_iter().flatten() {
+                        state.begin(key);
                     }
                     taken = Some(work);
                     break;
@@ -425,21 +425,21 @@ impl Inner {
     }
 
     /// Ends one operation of these shares, and releases work that was parked for them.
-    fn give_back(&self, state: &mut State, shares: Shares) {
+    fn give_back(&self, state: &mut State, limit_keys: LimitKeys) {
         // The device's share comes first. Otherwise the next operation of a busy file would always
         // take the share that other files of the device wait for.
-        for share in shares.into_iter().rev().flatten() {
-            state.end(share);
-            state.unpark(share);
+        for key in limit_keys.into_iter().rev().flatten() {
+            state.end(key);
+            state.unpark(key);
         }
         self.waiting.store(state.ready.len(), Relaxed);
     }
 
     /// The number of workers that a share may use.
-    fn most(&self, share: Share) -> usize {
-        match share {
-            Share::Device(_) if self.class == Class::File => (self.limit * 3).div_ceil(4),
-            Share::File(_) | Share::Device(_) => self.limit.div_ceil(2),
+    fn most(&self, key: LimitKey) -> usize {
+        match key {
+            LimitKey::Device(_) if self.class == Class::File => (self.limit * 3).div_ceil(4),
+            LimitKey::File(_) | LimitKey::Device(_) => self.limit.div_ceil(2),
         }
     }
 }
@@ -449,7 +449,7 @@ fn run(mut request: Request, stop: Option<&Stop>) -> (Request, std::result::Resu
     let mut tries = stop.is_none() && request.wants_origin();
     loop {
         if std::mem::take(&mut tries)
-            && let Some(result) = request.try_cache()
+            && let Some(result) = request.read_cached()
         {
             return (request, result);
         }
@@ -521,18 +521,18 @@ impl Pools {
     }
 
     /// Has one more worker take turns at a task. Returns false if there is no worker for it.
-    pub(crate) fn help(&self, task: Arc<dyn Task>) -> bool {
-        self.of(Class::File).help(task)
+    pub(crate) fn add_worker(&self, task: Arc<dyn Task>) -> bool {
+        self.of(Class::File).add_worker(task)
     }
 
     /// The number of workers that may take turns at one task.
-    pub(crate) fn helpers(&self) -> usize {
+    pub(crate) fn max_task_workers(&self) -> usize {
         self.of(Class::File).share_of_a_file()
     }
 
     /// Has a worker drop a completion.
-    pub(crate) fn discard(&self, unwanted: Unwanted) {
-        self.of(Class::Call).discard(unwanted);
+    pub(crate) fn discard(&self, dropped: DroppedCompletion) {
+        self.of(Class::Call).discard(dropped);
     }
 
     /// Stops an operation that no worker has begun, or that can be stopped. Returns true if it was
@@ -547,7 +547,7 @@ mod model {
     use super::*;
     use crate::engine::completion::Completion;
     use crate::engine::completion_queue::CompletionQueue;
-    use crate::engine::reply::Reply;
+    use crate::engine::completion_target::CompletionTarget;
     use crate::engine::wait::Waiting;
     use crate::engine::{Options, Wait};
     use crate::op::{Nop, Op};
@@ -563,14 +563,14 @@ mod model {
             (7, 7)
         }
 
-        fn turn(&self) -> bool {
+        fn run_once(&self) -> bool {
             self.0.fetch_add(1, Relaxed) == 0
         }
     }
 
     fn push(pool: &Pool, queue: &Arc<CompletionQueue>, ticket: u64) {
-        let reply = Reply::queue(queue.clone(), Class::File);
-        let request = Request::new(Op::from(Nop), Ticket(ticket), reply);
+        let target = CompletionTarget::queue(queue.clone(), Class::File);
+        let request = Request::new(Op::from(Nop), Ticket(ticket), target);
         assert!(pool.push(request).is_none());
     }
 
@@ -595,7 +595,7 @@ mod model {
         threads.push(shuttle::thread::spawn(move || {
             canceller.cancel(Ticket(2), ErrorKind::Cancelled);
         }));
-        assert!(pool.help(task.clone()));
+        assert!(pool.add_worker(task.clone()));
         let mut done: Vec<Completion> = Vec::new();
         queue.reap(&mut done, usize::MAX, &Waiting::begin(Wait::For(4)), |_| ());
         let mut tickets: Vec<_> = done.iter().filter_map(|done| done.ticket).collect();
@@ -623,7 +623,7 @@ mod model {
 mod tests {
     use super::*;
     use crate::engine::completion_queue::CompletionQueue;
-    use crate::engine::reply::Reply;
+    use crate::engine::completion_target::CompletionTarget;
     use crate::engine::wait::Waiting;
     use crate::engine::{Options, Wait};
     use crate::op::{Op, Write};
@@ -637,9 +637,9 @@ mod tests {
         for (written, expected) in [(3, Ok(3)), (0, Err(Some(libc::EAGAIN)))] {
             let mut write = Write::new(&handle, Box::new("bytes"), 0);
             write.advance(written);
-            let reply = Reply::queue(queue.clone(), Class::File);
+            let target = CompletionTarget::queue(queue.clone(), Class::File);
             queue.expect(1);
-            pool.refuse(Request::new(Op::from(write), Ticket(1), reply));
+            pool.refuse(Request::new(Op::from(write), Ticket(1), target));
             let mut done = Vec::new();
             queue.reap(&mut done, 1, &Waiting::begin(Wait::For(1)), |_| ());
             let result = done.pop().unwrap().result;

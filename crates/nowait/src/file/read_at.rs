@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::transfer::{Begun, Transfer};
+use super::transfer::{CallerResult, Transfer};
 use crate::buffer::{IoBufMut, downcast};
 use crate::engine::Engine;
 use crate::engine::completion::BufResult;
@@ -64,7 +64,7 @@ impl<B: IoBufMut> Future for ReadAt<'_, B> {
     }
 }
 
-fn begin<B: IoBufMut>(read: &mut Transfer<'_, B>, mut buffer: B) -> Begun<B> {
+fn begin<B: IoBufMut>(read: &mut Transfer<'_, B>, mut buffer: B) -> CallerResult<B> {
     let (handle, engine) = (read.handle, read.engine);
     let started = start_into(&mut buffer, |space| {
         read.len = space.len();
@@ -73,14 +73,16 @@ fn begin<B: IoBufMut>(read: &mut Transfer<'_, B>, mut buffer: B) -> Begun<B> {
     });
     engine.read_ahead(started.readahead);
     match started.outcome {
-        Start::Done(n, provenance) => Begun::Done(BufResult::new(Ok(n), buffer, provenance)),
-        Start::Failed(errno) => Begun::Done(BufResult::failed(Error::os(read.name, errno), buffer)),
+        Start::Done(n, provenance) => CallerResult::Done(BufResult::new(Ok(n), buffer, provenance)),
+        Start::Failed(errno) => {
+            CallerResult::Done(BufResult::failed(Error::os(read.name, errno), buffer))
+        }
         Start::Rest(rest) => match engine.check_process(read.name) {
             Ok(()) => {
                 let op = Read::new(handle, Box::new(buffer), read.offset).flags(read.flags);
-                Begun::Rest(rest.into_op(op))
+                CallerResult::Rest(rest.into_op(op))
             }
-            Err(error) => Begun::Done(BufResult::failed(error, buffer)),
+            Err(error) => CallerResult::Done(BufResult::failed(error, buffer)),
         },
     }
 }

@@ -35,7 +35,7 @@ enum State<B> {
 }
 
 /// The result of the calling thread's part.
-pub(super) enum Begun<B> {
+pub(super) enum CallerResult<B> {
     Done(BufResult<B>),
     /// The engine makes the rest.
     Rest(Op),
@@ -73,13 +73,13 @@ impl<'a, B> Transfer<'a, B> {
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        begin: impl FnOnce(&mut Self, B) -> Begun<B>,
+        begin: impl FnOnce(&mut Self, B) -> CallerResult<B>,
         own: impl FnOnce(Op) -> Option<B>,
     ) -> Poll<BufResult<B>> {
         self.state = match std::mem::replace(&mut self.state, State::Done) {
             State::New(buffer) => match begin(self, buffer) {
-                Begun::Done(done) => return Poll::Ready(self.finish(done)),
-                Begun::Rest(op) => State::InFlight(OpFuture::new(match self.deadline {
+                CallerResult::Done(done) => return Poll::Ready(self.finish(done)),
+                CallerResult::Rest(op) => State::InFlight(OpFuture::new(match self.deadline {
                     Some(deadline) => op.deadline(deadline),
                     None => op,
                 })),

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::transfer::{Begun, Transfer};
+use super::transfer::{CallerResult, Transfer};
 use crate::buffer::{IoBuf, downcast_source};
 use crate::engine::Engine;
 use crate::engine::completion::BufResult;
@@ -63,18 +63,19 @@ impl<B: IoBuf> Future for WriteAt<'_, B> {
     }
 }
 
-fn begin<B: IoBuf>(write: &mut Transfer<'_, B>, buffer: B) -> Begun<B> {
+fn begin<B: IoBuf>(write: &mut Transfer<'_, B>, buffer: B) -> CallerResult<B> {
     let (handle, engine) = (write.handle, write.engine);
     let bytes = buffer.bytes();
     write.len = bytes.len();
     if let Err(errno) = checked(Some(write.offset), bytes.len()) {
-        return Begun::Done(BufResult::failed(Error::os(write.name, errno), buffer));
+        return CallerResult::Done(BufResult::failed(Error::os(write.name, errno), buffer));
     }
     let done = match write.flags.is_empty() {
         true => write::start(engine.policy(), handle, bytes, Some(write.offset)),
         false => 0,
     };
-    let written = |n, buffer| Begun::Done(BufResult::new(Ok(n), buffer, Provenance::default()));
+    let written =
+        |n, buffer| CallerResult::Done(BufResult::new(Ok(n), buffer, Provenance::default()));
     if done > 0 && done == write.len {
         return written(done, buffer);
     }
@@ -85,9 +86,9 @@ fn begin<B: IoBuf>(write: &mut Transfer<'_, B>, buffer: B) -> Begun<B> {
                 op = op.all();
             }
             op.advance(done);
-            Begun::Rest(op.into())
+            CallerResult::Rest(op.into())
         }
         Err(_) if done > 0 && !write.is_exact() => written(done, buffer),
-        Err(error) => Begun::Done(BufResult::failed(error, buffer)),
+        Err(error) => CallerResult::Done(BufResult::failed(error, buffer)),
     }
 }

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 /// With this number of operations in flight, a queue may be full. Device queues usually
 /// have at least 32 entries.
-const MANY: usize = 32;
+const MIN_IN_FLIGHT: usize = 32;
 
 /// A try that takes this long counts as one that waited for a device. Usually it takes some
 /// microseconds.
-const LONG: Duration = Duration::from_millis(1);
+const BLOCKED_THRESHOLD: Duration = Duration::from_millis(1);
 
 /// The time for which tries are avoided after one that has waited, in milliseconds.
-const AVOIDED: u64 = 1_000;
+const AVOID_MS: u64 = 1_000;
 
 /// The congestion of an engine.
 #[derive(Debug)]
@@ -36,15 +36,15 @@ impl Congestion {
 
     /// Notes that a try took this time.
     pub(crate) fn tried(&self, took: Duration) {
-        if took >= LONG {
-            self.until.store(self.now() + AVOIDED, Relaxed);
+        if took >= BLOCKED_THRESHOLD {
+            self.until.store(self.now() + AVOID_MS, Relaxed);
         }
     }
 
     /// Returns true if a try may wait. `in_flight` is the number of the engine's operations that
     /// need a device.
-    pub(crate) fn holds(&self, in_flight: usize) -> bool {
-        if in_flight >= MANY {
+    pub(crate) fn is_congested(&self, in_flight: usize) -> bool {
+        if in_flight >= MIN_IN_FLIGHT {
             return true;
         }
         let until = self.until.load(Relaxed);
@@ -64,13 +64,13 @@ mod tests {
     #[test]
     fn tries_are_avoided_beside_many_operations_and_after_one_that_has_waited() {
         let congestion = Congestion::new();
-        assert!(congestion.holds(MANY));
-        assert!(!congestion.holds(MANY - 1));
-        congestion.tried(LONG / 2);
-        assert!(!congestion.holds(0));
-        congestion.tried(LONG);
-        assert!(congestion.holds(0));
+        assert!(congestion.is_congested(MIN_IN_FLIGHT));
+        assert!(!congestion.is_congested(MIN_IN_FLIGHT - 1));
+        congestion.tried(BLOCKED_THRESHOLD / 2);
+        assert!(!congestion.is_congested(0));
+        congestion.tried(BLOCKED_THRESHOLD);
+        assert!(congestion.is_congested(0));
         congestion.until.store(congestion.now(), Relaxed);
-        assert!(!congestion.holds(0));
+        assert!(!congestion.is_congested(0));
     }
 }

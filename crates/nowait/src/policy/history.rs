@@ -12,12 +12,12 @@ use crate::policy::cost::Costs;
 const ONE: u32 = 1 << 16;
 /// A new answer has the weight 1/64. After a few hundred answers the old estimate has no effect.
 /// Near a rate of 5 %, a usual break-even rate, the estimate is within 2 points.
-const WEIGHT: u32 = 6;
+const EWMA_SHIFT: u32 = 6;
 /// If trying does not pay, one read in this many tries, to notice a change.
 const SAMPLE: u32 = 32;
 /// If such a sample hits, this many consecutive reads try. With one answer in 32 reads alone, the
 /// estimate would take thousands of reads to change.
-const CLOSER: u32 = 32;
+const PROBE_RUN: u32 = 32;
 
 /// The results of a file's reads: how often the page cache had all requested bytes. It decides if
 /// the next read tries the page cache first. Each open file has its own history. A program that
@@ -39,7 +39,7 @@ pub struct History {
     /// The moving average of hits, in 1/65536. It starts at 1: the first reads always try.
     rate: AtomicU32,
     /// The number of reads since the last sample that hit, while trying does not pay. Below
-    /// `CLOSER`, all reads try.
+    /// `PROBE_RUN`, all reads try.
     reads: AtomicU32,
 }
 
@@ -85,40 +85,40 @@ impl History {
     pub const fn new() -> History {
         History {
             rate: AtomicU32::new(ONE),
-            reads: AtomicU32::new(CLOSER),
+            reads: AtomicU32::new(PROBE_RUN),
         }
     }
 
     /// Resets the history. To be used if the descriptor now refers to another file.
     pub fn forget(&self) {
         self.rate.store(ONE, Relaxed);
-        self.reads.store(CLOSER, Relaxed);
+        self.reads.store(PROBE_RUN, Relaxed);
     }
 
     /// Records a try that found all requested bytes.
     pub fn hit(&self) {
-        if (ONE - self.rate.load(Relaxed)) >> WEIGHT == 0 {
+        if (ONE - self.rate.load(Relaxed)) >> EWMA_SHIFT == 0 {
             // The rate is as high as it gets: write nothing.
             return;
         }
-        self.found(true);
-        if self.reads.load(Relaxed) > CLOSER {
+        self.record(true);
+        if self.reads.load(Relaxed) > PROBE_RUN {
             self.reads.store(0, Relaxed);
         }
     }
 
     /// Records a try that found a part of the bytes, or none.
     pub fn miss(&self) {
-        self.found(false);
+        self.record(false);
     }
 
     /// Records whether the page cache had all bytes of a read, tried or not.
-    pub(crate) fn found(&self, everything: bool) {
+    pub(crate) fn record(&self, all_cached: bool) {
         let rate = self.rate.load(Relaxed);
-        let new = if everything {
-            rate + ((ONE - rate) >> WEIGHT)
+        let new = if all_cached {
+            rate + ((ONE - rate) >> EWMA_SHIFT)
         } else {
-            rate - (rate >> WEIGHT)
+            rate - (rate >> EWMA_SHIFT)
         };
         if new != rate {
             self.rate.store(new, Relaxed);
@@ -139,9 +139,9 @@ impl History {
             return CacheDecision::Try;
         }
         let reads = self.reads.load(Relaxed);
-        let next = reads.checked_add(1).unwrap_or(CLOSER);
+        let next = reads.checked_add(1).unwrap_or(PROBE_RUN);
         self.reads.store(next, Relaxed);
-        if reads < CLOSER || reads.is_multiple_of(SAMPLE) {
+        if reads < PROBE_RUN || reads.is_multiple_of(SAMPLE) {
             CacheDecision::Try
         } else {
             CacheDecision::Skip
@@ -165,7 +165,7 @@ impl History {
     pub(crate) fn recent(&self) -> Recent {
         // Because of rounding, `hit` stops a little below 1. Report that as 1.
         let rate = self.rate.load(Relaxed);
-        let top = ONE - (1 << WEIGHT);
+        let top = ONE - (1 << EWMA_SHIFT);
         Recent {
             hit_rate: if rate > top {
                 1.0
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(tries(64), 2);
         // Results that the engine reports without a try change the estimate, and start no closer
         // look.
-        h.found(true);
+        h.record(true);
         assert_eq!(tries(64), 2);
     }
 
@@ -274,8 +274,8 @@ mod tests {
                 });
             }
         });
-        for (everything, end) in [(true, 1.0), (false, 0.0)] {
-            (0..2_000).for_each(|_| h.found(everything));
+        for (all_cached, end) in [(true, 1.0), (false, 0.0)] {
+            (0..2_000).for_each(|_| h.record(all_cached));
             assert!((h.recent().hit_rate - end).abs() < 0.001);
         }
     }

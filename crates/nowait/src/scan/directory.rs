@@ -69,7 +69,7 @@ impl Directory {
     }
 
     /// Converts an open directory and seeks to its beginning.
-    pub(crate) fn rewound(fd: OwnedFd) -> Result<Directory> {
+    pub(crate) fn from_start(fd: OwnedFd) -> Result<Directory> {
         Directory::at(fd, 0)
     }
 
@@ -83,7 +83,7 @@ impl Directory {
     }
 
     /// Opens the same directory again. The new descriptor has its own position.
-    pub(super) fn again(&self) -> Result<OwnedFd, Errno> {
+    pub(super) fn reopen(&self) -> Result<OwnedFd, Errno> {
         rustix::fs::openat(&self.fd, c".", FLAGS, Mode::empty())
     }
 

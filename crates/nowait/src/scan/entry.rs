@@ -20,13 +20,13 @@ pub(super) struct Record {
     pub(super) ino: u64,
     /// The offset of its name in the arena. The name ends with a NUL.
     name: u32,
-    found: Found,
+    query: QueryState,
     pub(super) kind: FileType,
 }
 
 /// The result of the query for an entry's metadata.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Found {
+pub(super) enum QueryState {
     /// No query was made (yet).
     NotQueried,
     /// The index in the table of metadata.
@@ -36,7 +36,7 @@ pub(super) enum Found {
 
 /// Entries under construction: names first, metadata when a worker has queried it.
 #[derive(Debug, Default)]
-pub(super) struct Rows {
+pub(super) struct EntryTable {
     names: Vec<u8>,
     pub(super) records: Vec<Record>,
     stats: Vec<Metadata>,
@@ -57,12 +57,12 @@ pub(super) struct Attributes {
 /// The length of a value that was not asked for.
 const NO_VALUE: u32 = u32::MAX;
 
-impl Rows {
-    pub(super) fn with_capacity(entries: usize, bytes: usize) -> Rows {
-        Rows {
+impl EntryTable {
+    pub(super) fn with_capacity(entries: usize, bytes: usize) -> EntryTable {
+        EntryTable {
             names: Vec::with_capacity(bytes),
             records: Vec::with_capacity(entries),
-            ..Rows::default()
+            ..EntryTable::default()
         }
     }
 
@@ -75,7 +75,7 @@ impl Rows {
         self.records.push(Record {
             ino,
             name: self.names.len() as u32,
-            found: Found::NotQueried,
+            query: QueryState::NotQueried,
             kind,
         });
         self.names.extend_from_slice(name.to_bytes_with_nul());
@@ -142,8 +142,8 @@ impl Rows {
     }
 
     /// Removes and returns the entries that have not been queried.
-    pub(super) fn split_off(&mut self) -> Rows {
-        let mut rest = Rows::with_capacity(self.len() - self.queried, self.names.len());
+    pub(super) fn split_off(&mut self) -> EntryTable {
+        let mut rest = EntryTable::with_capacity(self.len() - self.queried, self.names.len());
         for at in self.queried..self.len() {
             rest.copy(self, at);
         }
@@ -153,7 +153,7 @@ impl Rows {
 
     /// The number of entries whose metadata could not be read.
     pub(super) fn failures(&self) -> u64 {
-        let failed = |record: &&Record| matches!(record.found, Found::Failed(_));
+        let failed = |record: &&Record| matches!(record.query, QueryState::Failed(_));
         self.records.iter().filter(failed).count() as u64
     }
 
@@ -163,17 +163,17 @@ impl Rows {
         reason = "a buffer or a batch of names has far fewer bytes"
     )]
     pub(super) fn add_metadata(&mut self, metadata: Result<Metadata, Errno>) {
-        let found = match metadata {
+        let query = match metadata {
             Ok(stat) => {
                 if self.stats.capacity() == 0 {
                     self.stats.reserve_exact(self.len());
                 }
                 self.stats.push(stat);
-                Found::At(self.stats.len() as u32 - 1)
+                QueryState::At(self.stats.len() as u32 - 1)
             }
-            Err(errno) => Found::Failed(errno),
+            Err(errno) => QueryState::Failed(errno),
         };
-        self.records[self.queried].found = found;
+        self.records[self.queried].query = query;
         self.queried += 1;
     }
 
@@ -183,10 +183,10 @@ impl Rows {
     }
 
     pub(super) fn stat(&self, at: usize) -> Option<Result<&Metadata, Errno>> {
-        match self.records[at].found {
-            Found::NotQueried => None,
-            Found::At(at) => Some(Ok(&self.stats[at as usize])),
-            Found::Failed(errno) => Some(Err(errno)),
+        match self.records[at].query {
+            QueryState::NotQueried => None,
+            QueryState::At(at) => Some(Ok(&self.stats[at as usize])),
+            QueryState::Failed(errno) => Some(Err(errno)),
         }
     }
 
@@ -203,16 +203,16 @@ impl Rows {
         clippy::cast_possible_truncation,
         reason = "a buffer or a batch of names has far fewer bytes"
     )]
-    pub(super) fn copy(&mut self, other: &Rows, at: usize) {
+    pub(super) fn copy(&mut self, other: &EntryTable, at: usize) {
         let record = other.records[at];
         self.push(other.name(at), record.ino, record.kind);
-        if let Found::At(stat) = record.found {
+        if let QueryState::At(stat) = record.query {
             self.stats.push(other.stats[stat as usize]);
         }
         if let Some(last) = self.records.last_mut() {
-            last.found = match record.found {
-                Found::At(_) => Found::At(self.stats.len() as u32 - 1),
-                found => found,
+            last.query = match record.query {
+                QueryState::At(_) => QueryState::At(self.stats.len() as u32 - 1),
+                query => query,
             };
         }
         if let Some(span) = other.attributes.spans.get(at) {
@@ -223,7 +223,7 @@ impl Rows {
             }
             self.attributes.close(start, span.map(|_| ()));
         }
-        self.queried += usize::from(!matches!(record.found, Found::NotQueried));
+        self.queried += usize::from(!matches!(record.query, QueryState::NotQueried));
     }
 }
 
@@ -278,11 +278,11 @@ pub struct Batch(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     dir: Arc<Dir>,
-    rows: Rows,
+    rows: EntryTable,
 }
 
 impl Batch {
-    pub(super) fn new(dir: Arc<Dir>, rows: Rows) -> Batch {
+    pub(super) fn new(dir: Arc<Dir>, rows: EntryTable) -> Batch {
         Batch(Arc::new(Inner { dir, rows }))
     }
 
@@ -342,7 +342,7 @@ pub struct DirEntry {
 }
 
 impl DirEntry {
-    fn rows(&self) -> &Rows {
+    fn rows(&self) -> &EntryTable {
         &self.batch.0.rows
     }
 

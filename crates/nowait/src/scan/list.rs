@@ -46,7 +46,7 @@ use std::sync::Arc;
 use rustix::fs::{RawDir, SeekFrom};
 
 use super::directory::Directory;
-use super::entry::Rows;
+use super::entry::EntryTable;
 use crate::error::Result;
 use crate::kernel::filesystem::magic;
 use crate::sys::Errno;
@@ -60,7 +60,7 @@ const WORTH_A_PART: u64 = 1024;
 const FIRST_BUFFER_SIZE: usize = 8 << 10;
 const BUFFER_SIZE: usize = 16 << 10;
 /// The buffer size that any dirent fits: a name is at most as long as a path.
-const MAX_BUFFER_SIZE: usize = 8 << 10;
+const ANY_DIRENT_SIZE: usize = 8 << 10;
 /// The size of the smallest dirent, for estimates of how many fit.
 const SMALLEST: usize = 24;
 
@@ -120,7 +120,7 @@ struct Part {
     /// The next part's first position.
     end: u64,
     /// The stream that lists the part; `None` while a worker uses it.
-    stream: Option<Stream>,
+    stream: Option<DirStream>,
     /// The number by which the part is found when the worker returns.
     id: u64,
     /// True while a worker tries to split the part.
@@ -129,8 +129,8 @@ struct Part {
 
 /// A descriptor that lists, and its position.
 #[derive(Debug)]
-pub(super) struct Stream {
-    fd: Lister,
+pub(super) struct DirStream {
+    fd: DirFd,
     part: u64,
     /// A lower bound of the position of the next entry. It is exact unless lseek(2) moved the
     /// stream or an entry was removed.
@@ -138,13 +138,13 @@ pub(super) struct Stream {
     buffer_size: usize,
     cycle: CycleDetector,
     /// The last row of the part, if it may belong to the next one.
-    boundary: Option<Box<Boundary>>,
+    uncertain: Option<Box<UncertainEntry>>,
 }
 
 /// The first row of a call, if it may belong to the part that was listed or to the next one.
 #[derive(Debug)]
-struct Boundary {
-    row: Rows,
+struct UncertainEntry {
+    row: EntryTable,
     /// The lower and the upper bound of the row's position.
     from: u64,
     to: u64,
@@ -152,18 +152,19 @@ struct Boundary {
     end: u64,
 }
 
+/// The descriptor of a stream.
 #[derive(Debug)]
-enum Lister {
+enum DirFd {
     /// The directory's own descriptor.
     First(Arc<Directory>),
     Own(OwnedFd),
 }
 
-impl AsFd for Lister {
+impl AsFd for DirFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Lister::First(directory) => directory.as_fd(),
-            Lister::Own(fd) => fd.as_fd(),
+            DirFd::First(directory) => directory.as_fd(),
+            DirFd::Own(fd) => fd.as_fd(),
         }
     }
 }
@@ -171,8 +172,8 @@ impl AsFd for Lister {
 /// The result of one getdents64(2) call.
 #[derive(Debug)]
 pub(super) struct Listed {
-    stream: Stream,
-    rows: Rows,
+    stream: DirStream,
+    rows: EntryTable,
     /// The position of each row. That of the first row is a lower bound unless `first_is_exact` is
     /// set.
     positions: Vec<u64>,
@@ -200,7 +201,7 @@ pub(super) enum Problem {
 #[derive(Debug)]
 pub(super) enum Step {
     /// Continue a stream.
-    List(Stream),
+    List(DirStream),
     /// Open a further stream at this position.
     Split(u64),
 }
@@ -211,8 +212,8 @@ impl Listing {
     pub(super) fn new(directory: &Arc<Directory>, most: usize, limit: usize) -> Listing {
         let positions = Positions::of(directory.filesystem().magic());
         let buffer_size = limit.saturating_mul(2 * SMALLEST).clamp(512, BUFFER_SIZE);
-        let stream = Stream::new(
-            Lister::First(directory.clone()),
+        let stream = DirStream::new(
+            DirFd::First(directory.clone()),
             0,
             buffer_size.min(FIRST_BUFFER_SIZE),
         );
@@ -335,13 +336,13 @@ impl Listing {
 
     /// Stores the entries of a stream. Returns the rows that belong to its part, and the problem if
     /// there was one.
-    pub(super) fn add(&mut self, listed: Listed) -> (Rows, Option<Problem>) {
+    pub(super) fn add(&mut self, listed: Listed) -> (EntryTable, Option<Problem>) {
         let Some(at) = self
             .parts
             .iter()
             .position(|part| part.id == listed.stream.part)
         else {
-            return (Rows::default(), None);
+            return (EntryTable::default(), None);
         };
         let part = self.parts.swap_remove(at);
         let estimate = part.id == 0 && part.next == 0;
@@ -353,8 +354,8 @@ impl Listing {
     }
 
     /// Keeps a part for further listing, unless it is complete.
-    fn continue_part(&mut self, mut part: Part, listed: Listed) -> (Rows, Option<Problem>) {
-        let in_doubt = listed.first_may_lie_beyond(part.end);
+    fn continue_part(&mut self, mut part: Part, listed: Listed) -> (EntryTable, Option<Problem>) {
+        let is_uncertain = listed.first_may_lie_beyond(part.end);
         let Listed {
             mut stream,
             mut rows,
@@ -362,9 +363,9 @@ impl Listing {
             over,
             ..
         } = listed;
-        if in_doubt {
+        if is_uncertain {
             rows.truncate(1);
-            stream.boundary = Some(Box::new(Boundary {
+            stream.uncertain = Some(Box::new(UncertainEntry {
                 row: rows,
                 from: positions[0],
                 to: *positions.get(1).unwrap_or(&stream.at),
@@ -373,7 +374,7 @@ impl Listing {
             part.next = part.end;
             part.stream = Some(stream);
             self.parts.push(part);
-            return (Rows::default(), None);
+            return (EntryTable::default(), None);
         }
         let read = rows.len();
         // The last part has no end: all entries are its own.
@@ -396,7 +397,7 @@ impl Listing {
 
     /// Estimates, after the first call, the end of the positions and the number of parts that the
     /// directory is worth.
-    fn estimate(&mut self, rows: &Rows) {
+    fn estimate(&mut self, rows: &EntryTable) {
         let (Some(part), true) = (self.parts.first(), rows.len() > 0) else {
             return;
         };
@@ -417,9 +418,9 @@ impl Listing {
     }
 
     /// Stores the result of a split: a new part and its first rows, if it succeeded.
-    pub(super) fn add_part(&mut self, split: Split) -> (Rows, Option<Problem>) {
+    pub(super) fn add_part(&mut self, split: Split) -> (EntryTable, Option<Problem>) {
         self.splitting -= 1;
-        let nothing = (Rows::default(), None);
+        let nothing = (EntryTable::default(), None);
         let mut listed = match split.listed {
             Ok(listed) => listed,
             Err(_) => {
@@ -461,8 +462,12 @@ impl Listing {
 
 /// Lists entries from the directory's current position on, which is `start`, in the calling thread.
 /// Returns at most `most` entries, and the position after them.
-pub(super) fn first(directory: &Arc<Directory>, start: u64, most: u64) -> Result<(Vec<Rows>, u64)> {
-    let mut stream = Stream::new(Lister::First(directory.clone()), start, BUFFER_SIZE);
+pub(super) fn first(
+    directory: &Arc<Directory>,
+    start: u64,
+    most: u64,
+) -> Result<(Vec<EntryTable>, u64)> {
+    let mut stream = DirStream::new(DirFd::First(directory.clone()), start, BUFFER_SIZE);
     let (mut all, mut left, mut next) = (Vec::new(), most, start);
     while left > 0 {
         let mut listed = stream.read();
@@ -486,37 +491,37 @@ pub(super) fn first(directory: &Arc<Directory>, start: u64, most: u64) -> Result
     Ok((all, next))
 }
 
-impl Stream {
+impl DirStream {
     /// A stream of the first part, at a position of its descriptor.
-    fn new(fd: Lister, at: u64, buffer_size: usize) -> Stream {
-        Stream {
+    fn new(fd: DirFd, at: u64, buffer_size: usize) -> DirStream {
+        DirStream {
             fd,
             part: 0,
             at,
             buffer_size,
             cycle: CycleDetector::default(),
-            boundary: None,
+            uncertain: None,
         }
     }
 
     /// Lists the next entries, or decides whether the last row belongs to the part.
     pub(super) fn read(mut self) -> Listed {
-        match self.boundary.take() {
+        match self.uncertain.take() {
             None => self.getdents(),
-            Some(boundary) => self.find_owner(*boundary),
+            Some(uncertain) => self.find_owner(*uncertain),
         }
     }
 
     /// Looks for the row in the next part, and then in both.
-    fn find_owner(self, boundary: Boundary) -> Listed {
-        let name = boundary.row.name(0);
-        let (stream, beyond) = self.find(name, boundary.end..=boundary.to);
-        let (stream, anywhere) = stream.find(name, boundary.from..=boundary.to);
-        boundary.decided(stream, beyond, anywhere)
+    fn find_owner(self, uncertain: UncertainEntry) -> Listed {
+        let name = uncertain.row.name(0);
+        let (stream, beyond) = self.find(name, uncertain.end..=uncertain.to);
+        let (stream, anywhere) = stream.find(name, uncertain.from..=uncertain.to);
+        uncertain.decided(stream, beyond, anywhere)
     }
 
     /// Returns true if a name is found at these positions.
-    fn find(self, name: &CStr, at: RangeInclusive<u64>) -> (Stream, Result<bool, Problem>) {
+    fn find(self, name: &CStr, at: RangeInclusive<u64>) -> (DirStream, Result<bool, Problem>) {
         let mut listed = self.seek_and_read(*at.start());
         loop {
             if listed.rows.has(name) {
@@ -530,7 +535,7 @@ impl Stream {
     }
 
     fn seek_and_read(self, at: u64) -> Listed {
-        let stream = Stream {
+        let stream = DirStream {
             at,
             cycle: CycleDetector::default(),
             ..self
@@ -539,7 +544,7 @@ impl Stream {
             Ok(_) => stream.getdents(),
             Err(errno) => Listed {
                 stream,
-                rows: Rows::default(),
+                rows: EntryTable::default(),
                 positions: Vec::new(),
                 first_is_exact: false,
                 over: Some(Err(Problem::Os(errno))),
@@ -550,7 +555,7 @@ impl Stream {
     /// Calls getdents64(2) once.
     fn getdents(mut self) -> Listed {
         let mut buffer: Vec<u8> = Vec::with_capacity(self.buffer_size);
-        let mut rows = Rows::with_capacity(self.buffer_size / 48, self.buffer_size / 3);
+        let mut rows = EntryTable::with_capacity(self.buffer_size / 48, self.buffer_size / 3);
         let mut positions = Vec::with_capacity(self.buffer_size / 48);
         let start = self.at;
         let mut over = None;
@@ -565,8 +570,8 @@ impl Stream {
                         break 'call;
                     }
                     Some(Err(Errno::INTR)) if left > 0 => left -= 1,
-                    Some(Err(Errno::INVAL)) if self.buffer_size < MAX_BUFFER_SIZE => {
-                        self.buffer_size = MAX_BUFFER_SIZE;
+                    Some(Err(Errno::INVAL)) if self.buffer_size < ANY_DIRENT_SIZE => {
+                        self.buffer_size = ANY_DIRENT_SIZE;
                         buffer = Vec::with_capacity(self.buffer_size);
                         continue 'call;
                     }
@@ -606,13 +611,13 @@ impl Stream {
     }
 }
 
-impl Boundary {
+impl UncertainEntry {
     /// The row if it belongs to the part, or no row. `beyond` is true if it was found in the next
     /// part, `anywhere` if it was found in either after that. A row that has been removed meanwhile
     /// is not returned, since the next part may have returned it.
     fn decided(
         mut self,
-        stream: Stream,
+        stream: DirStream,
         beyond: Result<bool, Problem>,
         anywhere: Result<bool, Problem>,
     ) -> Listed {
@@ -634,8 +639,8 @@ impl Split {
     /// Opens the directory again, seeks to a guessed position, and reads there.
     pub(super) fn at(directory: &Directory, guess: u64, buffer_size: usize) -> Split {
         let listed = directory
-            .again()
-            .map(|fd| Stream::new(Lister::Own(fd), guess, buffer_size).seek_and_read(guess));
+            .reopen()
+            .map(|fd| DirStream::new(DirFd::Own(fd), guess, buffer_size).seek_and_read(guess));
         Split { guess, listed }
     }
 }
@@ -668,7 +673,7 @@ struct CycleDetector {
 
 impl CycleDetector {
     /// Returns true if a call with this position and these rows was made before.
-    fn repeats(&mut self, start: u64, rows: &Rows) -> bool {
+    fn repeats(&mut self, start: u64, rows: &EntryTable) -> bool {
         let Some(first) = rows.records.first() else {
             return false;
         };
@@ -706,8 +711,8 @@ mod tests {
         let first_known = |positions: &[u64]| {
             let dir = Directory::blocking_open(std::path::Path::new(".")).unwrap();
             let listed = Listed {
-                stream: Stream::new(Lister::First(Arc::new(dir)), 0, 0),
-                rows: Rows::default(),
+                stream: DirStream::new(DirFd::First(Arc::new(dir)), 0, 0),
+                rows: EntryTable::default(),
                 positions: positions.to_vec(),
                 first_is_exact: false,
                 over: None,
@@ -753,8 +758,8 @@ mod tests {
         }
         let directory = Arc::new(Directory::blocking_open(temporary.path()).unwrap());
         // A small buffer: the row may be found in a later call.
-        let stream = || Stream::new(Lister::First(directory.clone()), 0, 512);
-        let listed = Stream::new(Lister::First(directory.clone()), 0, 1 << 20).seek_and_read(0);
+        let stream = || DirStream::new(DirFd::First(directory.clone()), 0, 512);
+        let listed = DirStream::new(DirFd::First(directory.clone()), 0, 1 << 20).seek_and_read(0);
         let at = listed.positions.len() / 2;
         let (from, here, to) = (
             listed.positions[at - 100],
@@ -763,9 +768,9 @@ mod tests {
         );
         let name = listed.rows.name(at).to_str().unwrap();
         let decided = |end: u64| {
-            let mut row = Rows::default();
+            let mut row = EntryTable::default();
             row.copy(&listed.rows, at);
-            stream().find_owner(Boundary { row, from, to, end })
+            stream().find_owner(UncertainEntry { row, from, to, end })
         };
         let returned = |end: u64| {
             let listed = decided(end);
@@ -788,7 +793,7 @@ mod tests {
     fn a_circle_is_noticed_wherever_it_begins() {
         let most = if cfg!(miri) { 500 } else { 10_000 };
         let rows = |n: u64| {
-            let mut rows = Rows::default();
+            let mut rows = EntryTable::default();
             rows.push(c"name", n, crate::metadata::FileType::Unknown);
             rows
         };

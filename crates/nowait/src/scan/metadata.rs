@@ -14,7 +14,7 @@ use crate::metadata::{Metadata, StatxMask};
 use rustix::fs::{AtFlags, StatxFlags};
 
 use super::directory::Directory;
-use super::entry::{Attributes, Rows};
+use super::entry::{Attributes, EntryTable};
 use crate::kernel::support::SupportCell;
 use crate::sys::retry;
 use crate::sys::{Errno, xattr};
@@ -60,7 +60,7 @@ impl Query {
     pub(super) fn run(
         &self,
         directory: &Directory,
-        rows: &mut Rows,
+        rows: &mut EntryTable,
         until: Option<Instant>,
         over: impl Fn() -> bool,
     ) {
@@ -92,7 +92,7 @@ impl Query {
         }
     }
 
-    fn query_xattrs(&self, directory: &Directory, rows: &mut Rows, buffer: &mut Vec<u8>) {
+    fn query_xattrs(&self, directory: &Directory, rows: &mut EntryTable, buffer: &mut Vec<u8>) {
         let name = rows.name(rows.queried).to_owned();
         let found = rows.attributes();
         let start = found.open();
@@ -109,7 +109,7 @@ impl Query {
     ) -> Result<(), Errno> {
         let directory = directory.as_fd();
         grow_until_it_fits(buffer, |buffer| {
-            with_fallback(|way| list(way, directory, name, self.follow, buffer))
+            with_fallback(|naming| list(naming, directory, name, self.follow, buffer))
         })?;
         if self.xattrs == Xattrs::Names {
             for attribute in buffer.split_inclusive(|b| *b == 0) {
@@ -123,7 +123,7 @@ impl Query {
                 continue;
             };
             let value = grow_until_it_fits(buffer, |buffer| {
-                with_fallback(|way| get(way, directory, name, attribute, self.follow, buffer))
+                with_fallback(|naming| get(naming, directory, name, attribute, self.follow, buffer))
             });
             match value {
                 Ok(()) => found.push(attribute.to_bytes(), Some(buffer)),
@@ -171,9 +171,9 @@ fn grow_until_it_fits(
 static RELATIVE: SupportCell = SupportCell::untried();
 
 /// Queries relative to a directory if that works, otherwise by a path through /proc.
-fn with_fallback(mut ask: impl FnMut(Way) -> Result<usize, Errno>) -> Result<usize, Errno> {
+fn with_fallback(mut ask: impl FnMut(Naming) -> Result<usize, Errno>) -> Result<usize, Errno> {
     if !RELATIVE.is_refused() {
-        match ask(Way::Relative) {
+        match ask(Naming::Relative) {
             // A sandbox may return EPERM for an unknown call, and so may a file. The call by path
             // decides.
             Err(Errno::NOSYS) => RELATIVE.refused(),
@@ -186,49 +186,49 @@ fn with_fallback(mut ask: impl FnMut(Way) -> Result<usize, Errno>) -> Result<usi
             }
         }
     }
-    ask(Way::ThroughProc)
+    ask(Naming::ProcPath)
 }
 
 /// The way in which a file in an open directory is named in a system call.
 #[derive(Clone, Copy)]
-enum Way {
+enum Naming {
     Relative,
-    ThroughProc,
+    ProcPath,
 }
 
 fn list(
-    way: Way,
+    naming: Naming,
     directory: BorrowedFd<'_>,
     name: &CStr,
     follow: bool,
     buffer: &mut [u8],
 ) -> Result<usize, Errno> {
-    let path = || through_proc(directory, name);
-    match way {
-        Way::Relative => xattr::listxattrat(directory, name, follow, buffer),
-        Way::ThroughProc if follow => rustix::fs::listxattr(path(), buffer),
-        Way::ThroughProc => rustix::fs::llistxattr(path(), buffer),
+    let path = || proc_path(directory, name);
+    match naming {
+        Naming::Relative => xattr::listxattrat(directory, name, follow, buffer),
+        Naming::ProcPath if follow => rustix::fs::listxattr(path(), buffer),
+        Naming::ProcPath => rustix::fs::llistxattr(path(), buffer),
     }
 }
 
 fn get(
-    way: Way,
+    naming: Naming,
     directory: BorrowedFd<'_>,
     name: &CStr,
     attribute: &CStr,
     follow: bool,
     buffer: &mut [u8],
 ) -> Result<usize, Errno> {
-    let path = || through_proc(directory, name);
-    match way {
-        Way::Relative => xattr::getxattrat(directory, name, attribute, follow, buffer),
-        Way::ThroughProc if follow => rustix::fs::getxattr(path(), attribute, buffer),
-        Way::ThroughProc => rustix::fs::lgetxattr(path(), attribute, buffer),
+    let path = || proc_path(directory, name);
+    match naming {
+        Naming::Relative => xattr::getxattrat(directory, name, attribute, follow, buffer),
+        Naming::ProcPath if follow => rustix::fs::getxattr(path(), attribute, buffer),
+        Naming::ProcPath => rustix::fs::lgetxattr(path(), attribute, buffer),
     }
 }
 
 /// A path to the entry that is valid even if the directory is moved.
-fn through_proc(directory: BorrowedFd<'_>, name: &CStr) -> Vec<u8> {
+fn proc_path(directory: BorrowedFd<'_>, name: &CStr) -> Vec<u8> {
     let mut path = format!("/proc/thread-self/fd/{}/", directory.as_raw_fd()).into_bytes();
     path.extend_from_slice(name.to_bytes());
     path
@@ -257,24 +257,25 @@ mod tests {
         }
         std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
         let open = Directory::blocking_open(dir.path()).unwrap();
-        let ask = |way, name: &CStr, follow| {
+        let ask = |naming, name: &CStr, follow| {
             let mut buffer = vec![0; 100];
-            let names = list(way, open.as_fd(), name, follow, &mut buffer);
+            let names = list(naming, open.as_fd(), name, follow, &mut buffer);
             let names = names.map(|n| buffer[..n].to_vec());
-            let value = get(way, open.as_fd(), name, c"user.key", follow, &mut buffer);
+            let value = get(naming, open.as_fd(), name, c"user.key", follow, &mut buffer);
             (names, value.map(|n| buffer[..n].to_vec()))
         };
-        let through_proc = ask(Way::ThroughProc, c"file", false);
-        assert_eq!(through_proc.1.as_deref(), Ok(&b"value"[..]));
-        assert!(ask(Way::ThroughProc, c"link", false).1.is_err());
-        let relative = ask(Way::Relative, c"file", false);
+        let proc_path = ask(Naming::ProcPath, c"file", false);
+        assert_eq!(proc_path.1.as_deref(), Ok(&b"value"[..]));
+        assert!(ask(Naming::ProcPath, c"link", false).1.is_err());
+        let relative = ask(Naming::Relative, c"file", false);
         if relative.0 == Err(Errno::NOSYS) {
             return;
         }
-        assert_eq!(relative, through_proc);
+        assert_eq!(relative, proc_path);
         for name in [c"file", c"link", c"none"] {
             for follow in [false, true] {
-                let both = [Way::Relative, Way::ThroughProc].map(|way| ask(way, name, follow));
+                let both =
+                    [Naming::Relative, Naming::ProcPath].map(|naming| ask(naming, name, follow));
                 assert_eq!(both[0], both[1], "{name:?}");
             }
         }

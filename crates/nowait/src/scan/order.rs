@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::entry::Rows;
+use super::entry::EntryTable;
 
 /// The order in which a scan returns entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -37,7 +37,11 @@ pub(super) enum StatOrder {
     clippy::cast_possible_truncation,
     reason = "there are far fewer buffers, and entries in each"
 )]
-pub(super) fn sorted(listed: Vec<Rows>, stat_order: StatOrder, size: usize) -> VecDeque<Rows> {
+pub(super) fn sorted(
+    listed: Vec<EntryTable>,
+    stat_order: StatOrder,
+    size: usize,
+) -> VecDeque<EntryTable> {
     match stat_order {
         StatOrder::Listed => listed
             .into_iter()
@@ -60,7 +64,7 @@ pub(super) fn sorted(listed: Vec<Rows>, stat_order: StatOrder, size: usize) -> V
     clippy::cast_possible_truncation,
     reason = "there are far fewer buffers, and entries in each"
 )]
-pub(super) fn by_name(all: &[Rows], size: usize) -> VecDeque<Rows> {
+pub(super) fn by_name(all: &[EntryTable], size: usize) -> VecDeque<EntryTable> {
     let mut keys: Vec<(u32, u32)> = Vec::new();
     for (i, rows) in all.iter().enumerate() {
         keys.extend((0..rows.len()).map(|j| (i as u32, j as u32)));
@@ -72,13 +76,13 @@ pub(super) fn by_name(all: &[Rows], size: usize) -> VecDeque<Rows> {
 
 /// Batches of the entries that `keys` refer to, in the order of `keys`.
 fn collect<K>(
-    from: &[Rows],
+    from: &[EntryTable],
     keys: &[K],
     size: usize,
     index: impl Fn(&K) -> (u32, u32),
-) -> VecDeque<Rows> {
+) -> VecDeque<EntryTable> {
     let batch = |keys: &[K]| {
-        let mut rows = Rows::with_capacity(keys.len(), keys.len() * 24);
+        let mut rows = EntryTable::with_capacity(keys.len(), keys.len() * 24);
         for key in keys {
             let (i, j) = index(key);
             rows.copy(&from[i as usize], j as usize);
@@ -93,7 +97,7 @@ fn collect<K>(
     clippy::cast_possible_truncation,
     reason = "there are far fewer buffers, and entries in each"
 )]
-pub(super) fn slices(rows: Rows, size: usize) -> Vec<Rows> {
+pub(super) fn slices(rows: EntryTable, size: usize) -> Vec<EntryTable> {
     if rows.len() <= size {
         return Vec::from_iter((rows.len() > 0).then_some(rows));
     }

@@ -14,8 +14,8 @@ use std::time::Instant;
 
 use super::dir::Dir;
 use super::directory::Directory;
-use super::entry::{Batch, Rows};
-use super::list::{Listed, Listing, Problem, Split, Step, Stream};
+use super::entry::{Batch, EntryTable};
+use super::list::{DirStream, Listed, Listing, Problem, Split, Step};
 use super::metadata::Query;
 use super::order::{Order, StatOrder, by_name, slices, sorted};
 use super::plan::Plan;
@@ -68,7 +68,7 @@ pub(crate) struct Progress {
 /// Entries that are listed and not yet sorted into batches.
 #[derive(Debug, Default)]
 struct Unsorted {
-    rows: Vec<Rows>,
+    rows: Vec<EntryTable>,
     entries: usize,
     /// True while a worker sorts.
     sorting: bool,
@@ -77,9 +77,9 @@ struct Unsorted {
 /// Batches whose metadata is being queried.
 #[derive(Debug, Default)]
 struct Queries {
-    waiting: VecDeque<Numbered>,
+    waiting: VecDeque<NumberedBatch>,
     /// Batches whose first entry has been queried, so that the block of the others is cached.
-    prefetched: VecDeque<Numbered>,
+    prefetched: VecDeque<NumberedBatch>,
     /// The number of workers that query.
     running: usize,
     /// True while a worker queries the rest of a prefetched batch.
@@ -99,24 +99,24 @@ impl Queries {
     }
 
     /// The next batch to query, and the part of it.
-    fn pop(&mut self, prefetch: bool) -> Option<(Numbered, Share)> {
-        let (batch, share) = if self.may_follow() {
-            (self.prefetched.pop_front()?, Share::Rest)
+    fn pop(&mut self, prefetch: bool) -> Option<(NumberedBatch, BatchPart)> {
+        let (batch, part) = if self.may_follow() {
+            (self.prefetched.pop_front()?, BatchPart::Rest)
         } else if prefetch {
-            (self.waiting.pop_front()?, Share::First)
+            (self.waiting.pop_front()?, BatchPart::First)
         } else {
-            (self.waiting.pop_front()?, Share::Whole)
+            (self.waiting.pop_front()?, BatchPart::Whole)
         };
         self.running += 1;
-        self.following |= share == Share::Rest;
-        Some((batch, share))
+        self.following |= part == BatchPart::Rest;
+        Some((batch, part))
     }
 }
 
 /// The entries of a scan by name.
 #[derive(Debug, Default)]
 struct ByName {
-    rows: Vec<Rows>,
+    rows: Vec<EntryTable>,
     sorting: bool,
     sorted: bool,
 }
@@ -125,7 +125,7 @@ struct ByName {
 #[derive(Debug, Default)]
 struct Output {
     /// Complete batches, by the number of their first entry.
-    ready: BTreeMap<u64, Rows>,
+    ready: BTreeMap<u64, EntryTable>,
     errors: VecDeque<Error>,
     /// True if batches are returned in the order of their numbers.
     in_order: bool,
@@ -139,7 +139,7 @@ impl Output {
         first.is_some_and(|(number, _)| !self.in_order || *number == self.next)
     }
 
-    fn pop_batch(&mut self) -> Option<Rows> {
+    fn pop_batch(&mut self) -> Option<EntryTable> {
         if !self.has_batch() {
             return None;
         }
@@ -158,19 +158,19 @@ struct Buffered {
 }
 
 impl Buffered {
-    fn add(&mut self, rows: &Rows) {
+    fn add(&mut self, rows: &EntryTable) {
         self.entries += rows.len();
         self.bytes += rows.bytes(self.has_metadata);
     }
 
-    fn remove(&mut self, rows: &Rows) {
+    fn remove(&mut self, rows: &EntryTable) {
         self.entries = self.entries.saturating_sub(rows.len());
         self.bytes = self.bytes.saturating_sub(rows.bytes(self.has_metadata));
     }
 
     /// Returns true if so many entries with names of ordinary length are within the limits.
     fn has_room(&self, entries: usize, config: &Config) -> bool {
-        let bytes = entries * Rows::bytes_of_an_entry(self.has_metadata);
+        let bytes = entries * EntryTable::bytes_of_an_entry(self.has_metadata);
         self.entries + entries <= config.buffered_entries
             && self.bytes + bytes <= config.buffered_bytes
     }
@@ -187,9 +187,9 @@ pub(crate) struct Allowed {
 
 /// A batch and the number of its first entry, in the order of return.
 #[derive(Debug)]
-pub(crate) struct Numbered {
+pub(crate) struct NumberedBatch {
     number: u64,
-    rows: Rows,
+    rows: EntryTable,
 }
 
 /// A piece of work for a worker.
@@ -202,23 +202,23 @@ pub(crate) struct Piece {
 
 #[derive(Debug)]
 enum Work {
-    List(Stream),
+    List(DirStream),
     Split {
         position: u64,
         buffer_size: usize,
     },
     Sort {
-        rows: Vec<Rows>,
+        rows: Vec<EntryTable>,
         stat_order: StatOrder,
         size: usize,
     },
-    Query(Numbered, Share),
-    SortByName(Vec<Rows>),
+    Query(NumberedBatch, BatchPart),
+    SortByName(Vec<EntryTable>),
 }
 
 /// The part of a batch that is queried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Share {
+enum BatchPart {
     Whole,
     /// Its first entry, whose query loads the block.
     First,
@@ -234,9 +234,9 @@ pub(crate) struct Done(Outcome);
 enum Outcome {
     Listed(Listed),
     Split(Split),
-    Sorted(VecDeque<Rows>),
-    Queried(Numbered, Share),
-    SortedByName(VecDeque<Rows>),
+    Sorted(VecDeque<EntryTable>),
+    Queried(NumberedBatch, BatchPart),
+    SortedByName(VecDeque<EntryTable>),
 }
 
 impl Progress {
@@ -323,8 +323,8 @@ impl Progress {
     }
 
     fn pick_query(&mut self, slow: bool) -> Option<Work> {
-        let (batch, share) = self.queries.pop(self.plan.prefetch_first && slow)?;
-        Some(Work::Query(batch, share))
+        let (batch, part) = self.queries.pop(self.plan.prefetch_first && slow)?;
+        Some(Work::Query(batch, part))
     }
 
     fn pick_sort(&mut self, slow: bool) -> Option<Work> {
@@ -354,7 +354,8 @@ impl Progress {
     /// Returns true if there is something to list and room for it. The entries that listing workers
     /// may return are counted. If the limit is less than one step, one step runs at a time.
     fn may_list(&self) -> bool {
-        if !self.allowed.list || !self.listing.has_step() || self.unsorted.entries >= self.run() {
+        if !self.allowed.list || !self.listing.has_step() || self.unsorted.entries >= self.run_len()
+        {
             return false;
         }
         let expected = (self.listers + 1) * self.listing.step();
@@ -365,7 +366,7 @@ impl Progress {
 
     /// The number of entries that are sorted together: half of the limit, so that the other half can be
     /// listed meanwhile.
-    fn run(&self) -> usize {
+    fn run_len(&self) -> usize {
         if self.by_name.is_some() {
             usize::MAX
         } else {
@@ -380,7 +381,9 @@ impl Progress {
             return false;
         }
         let no_more = self.listers == 0 && !self.may_list();
-        self.plan.stat_order == StatOrder::Listed || self.unsorted.entries >= self.run() || no_more
+        self.plan.stat_order == StatOrder::Listed
+            || self.unsorted.entries >= self.run_len()
+            || no_more
     }
 
     /// The number of entries of a batch. The device may prove slow later, so a small directory has
@@ -412,7 +415,7 @@ impl Progress {
     }
 
     /// Takes these entries as the whole listing.
-    pub(super) fn set_listing(&mut self, rows: Vec<Rows>) {
+    pub(super) fn set_listing(&mut self, rows: Vec<EntryTable>) {
         for rows in rows {
             self.listers += 1;
             self.add_listed(rows, None);
@@ -421,7 +424,7 @@ impl Progress {
     }
 
     /// Stores listed names.
-    fn add_listed(&mut self, mut rows: Rows, problem: Option<Problem>) {
+    fn add_listed(&mut self, mut rows: EntryTable, problem: Option<Problem>) {
         self.listers -= 1;
         self.stats.parts = 1 + self.listing.splits();
         if let Some(problem) = problem.filter(|_| !self.config.drop) {
@@ -447,12 +450,12 @@ impl Progress {
     }
 
     /// Stores sorted batches, to be queried if metadata was asked for.
-    fn add_sorted(&mut self, batches: VecDeque<Rows>) {
+    fn add_sorted(&mut self, batches: VecDeque<EntryTable>) {
         self.unsorted.sorting = false;
         for rows in batches {
             let number = self.queries.next;
             self.queries.next += rows.len() as u64;
-            let batch = Numbered { number, rows };
+            let batch = NumberedBatch { number, rows };
             if self.config.query.is_none() {
                 self.add_complete(batch);
             } else {
@@ -462,11 +465,11 @@ impl Progress {
     }
 
     /// Stores a batch whose metadata was queried, or a part of it.
-    fn add_queried(&mut self, mut batch: Numbered, share: Share) {
+    fn add_queried(&mut self, mut batch: NumberedBatch, part: BatchPart) {
         self.queries.running -= 1;
-        self.queries.following &= share != Share::Rest;
+        self.queries.following &= part != BatchPart::Rest;
         if batch.rows.queried < batch.rows.len() {
-            if share == Share::First {
+            if part == BatchPart::First {
                 self.queries.prefetched.push_back(batch);
                 return;
             }
@@ -475,7 +478,9 @@ impl Progress {
             let mut number = batch.number + batch.rows.len() as u64;
             for rows in slices(rest, SLOW_BATCH / 2) {
                 let next = number + rows.len() as u64;
-                self.queries.waiting.push_back(Numbered { number, rows });
+                self.queries
+                    .waiting
+                    .push_back(NumberedBatch { number, rows });
                 number = next;
             }
         }
@@ -483,8 +488,8 @@ impl Progress {
     }
 
     /// Stores a complete batch.
-    fn add_complete(&mut self, batch: Numbered) {
-        let Numbered { number, rows } = batch;
+    fn add_complete(&mut self, batch: NumberedBatch) {
+        let NumberedBatch { number, rows } = batch;
         self.stats.done += rows.len() as u64;
         self.stats.failed += rows.failures();
         self.buffered.bytes += rows.attribute_bytes();
@@ -497,7 +502,7 @@ impl Progress {
         }
     }
 
-    fn add_sorted_by_name(&mut self, batches: VecDeque<Rows>) {
+    fn add_sorted_by_name(&mut self, batches: VecDeque<EntryTable>) {
         if let Some(by_name) = &mut self.by_name {
             by_name.sorting = false;
             by_name.sorted = true;
@@ -544,14 +549,14 @@ impl Job for Progress {
                 stat_order,
                 size,
             } => Outcome::Sorted(sorted(rows, stat_order, size)),
-            Work::Query(mut batch, share) => {
-                let until = match share {
+            Work::Query(mut batch, part) => {
+                let until = match part {
                     // Stop after the first entry.
-                    Share::First => Some(Instant::now()),
-                    Share::Whole | Share::Rest => until,
+                    BatchPart::First => Some(Instant::now()),
+                    BatchPart::Whole | BatchPart::Rest => until,
                 };
                 config.query.run(&directory, &mut batch.rows, until, over);
-                Outcome::Queried(batch, share)
+                Outcome::Queried(batch, part)
             }
             Work::SortByName(rows) => Outcome::SortedByName(by_name(&rows, BATCH)),
         })
@@ -559,7 +564,7 @@ impl Job for Progress {
 
     /// The rest of a batch whose first entry was queried does not reach the device.
     fn is_timed(piece: &Piece) -> bool {
-        !matches!(piece.work, Work::Query(_, Share::Rest))
+        !matches!(piece.work, Work::Query(_, BatchPart::Rest))
     }
 
     fn finish_piece(&mut self, done: Done) {
@@ -573,7 +578,7 @@ impl Job for Progress {
                 self.add_listed(rows, problem);
             }
             Outcome::Sorted(batches) => self.add_sorted(batches),
-            Outcome::Queried(batch, share) => self.add_queried(batch, share),
+            Outcome::Queried(batch, part) => self.add_queried(batch, part),
             Outcome::SortedByName(batches) => self.add_sorted_by_name(batches),
         }
     }

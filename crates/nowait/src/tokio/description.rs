@@ -174,7 +174,7 @@ impl Description {
                 return asked;
             }
         }
-        engine.launch_for(call, in_flight);
+        engine.launch_with_state(call, in_flight);
         asked
     }
 
@@ -207,7 +207,7 @@ impl Drop for Turn {
             in_flight,
         }) = next
         {
-            engine.launch_for(call, in_flight);
+            engine.launch_with_state(call, in_flight);
         }
     }
 }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use crate::metadata::FileType;
 
 use super::{
-    Directory, Listed, Lister, Listing, Positions, Problem, Rows, Split, Step, Stream, WORTH_A_PART,
+    DirFd, DirStream, Directory, EntryTable, Listed, Listing, Positions, Problem, Split, Step,
+    WORTH_A_PART,
 };
 use crate::sys::Errno;
 
@@ -32,19 +33,19 @@ impl Made<'_> {
     }
 
     /// Lists the next entries, or decides about the last row. Names may change meanwhile.
-    fn read(&mut self, mut stream: Stream) -> Listed {
-        let Some(boundary) = stream.boundary.take() else {
+    fn read(&mut self, mut stream: DirStream) -> Listed {
+        let Some(uncertain) = stream.uncertain.take() else {
             return self.getdents(stream);
         };
-        let is_beyond = self.has(&boundary.row, boundary.end..=boundary.to);
+        let is_beyond = self.has(&uncertain.row, uncertain.end..=uncertain.to);
         if self.choice().is_multiple_of(4) {
             self.change();
         }
-        let is_anywhere = self.has(&boundary.row, boundary.from..=boundary.to);
-        boundary.decided(stream, Ok(is_beyond), Ok(is_anywhere))
+        let is_anywhere = self.has(&uncertain.row, uncertain.from..=uncertain.to);
+        uncertain.decided(stream, Ok(is_beyond), Ok(is_anywhere))
     }
 
-    fn has(&self, row: &Rows, at: RangeInclusive<u64>) -> bool {
+    fn has(&self, row: &EntryTable, at: RangeInclusive<u64>) -> bool {
         let ino = row.records[0].ino;
         self.names
             .range(at)
@@ -52,9 +53,9 @@ impl Made<'_> {
     }
 
     /// The result of a getdents64(2) call from the stream's position on.
-    fn getdents(&mut self, mut stream: Stream) -> Listed {
+    fn getdents(&mut self, mut stream: DirStream) -> Listed {
         let most = 1 + usize::from(self.choice() % 16);
-        let (mut rows, mut positions) = (Rows::default(), Vec::new());
+        let (mut rows, mut positions) = (EntryTable::default(), Vec::new());
         let found: Vec<_> = self
             .names
             .range(stream.at..)
@@ -121,7 +122,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn add(&mut self, (rows, problem): (Rows, Option<Problem>)) {
+    fn add(&mut self, (rows, problem): (EntryTable, Option<Problem>)) {
         assert_eq!(problem, None);
         for at in 0..rows.len() {
             let ino = rows.records[at].ino;
@@ -152,7 +153,7 @@ impl Run<'_> {
         }
     }
 
-    fn list(&mut self, stream: Stream) {
+    fn list(&mut self, stream: DirStream) {
         let listed = self.made.read(stream);
         let first = self.listing.range_end == 0;
         let added = self.listing.add(listed);
@@ -171,8 +172,8 @@ impl Run<'_> {
         let listed = if self.made.choice() % 16 == 1 {
             Err(Errno::MFILE)
         } else {
-            let fd = Lister::First(self.made.directory.clone());
-            Ok(self.made.read(Stream::new(fd, guess, 0)))
+            let fd = DirFd::First(self.made.directory.clone());
+            Ok(self.made.read(DirStream::new(fd, guess, 0)))
         };
         let added = self.listing.add_part(Split { guess, listed });
         self.add(added);

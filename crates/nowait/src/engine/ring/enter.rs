@@ -9,14 +9,14 @@ use io_uring::{EnterFlags, opcode, types};
 use rustix::event::{PollFd, PollFlags};
 
 use super::setup::descriptor;
-use super::{Modes, Ring, Until, WAKE};
+use super::{Modes, Ring, WAKE, WaitFor};
 use crate::sys::cast::to_u32;
 use crate::sys::{self, Errno};
 
 /// The number of attempts to submit while the kernel returns EAGAIN, EBUSY or ENOMEM, and the pause
 /// between two attempts. Queued operations are left to workers after that.
-const TRIES: usize = 2_000;
-const PAUSE: Duration = Duration::from_micros(100);
+const MAX_RETRIES: usize = 2_000;
+const RETRY_INTERVAL: Duration = Duration::from_micros(100);
 
 /// The interval at which the thread of a broken ring looks for completions and messages.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -64,10 +64,10 @@ impl Ring {
                 Err(Errno::INTR) => {}
                 // The kernel has no memory for requests, or completions must be consumed first. The
                 // entries stay queued for the next attempt.
-                Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) if refused < TRIES => {
+                Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) if refused < MAX_RETRIES => {
                     refused += 1;
                     self.move_to_overflow();
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(RETRY_INTERVAL);
                 }
                 Err(errno) => self.note_refusal(errno),
             }
@@ -113,9 +113,9 @@ impl Ring {
             match self.call(0, 0, EnterFlags::SQ_WAKEUP, None) {
                 Ok(_) => return,
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN | Errno::BUSY) if refused < TRIES => {
+                Err(Errno::AGAIN | Errno::BUSY) if refused < MAX_RETRIES => {
                     refused += 1;
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(RETRY_INTERVAL);
                 }
                 Err(errno) => self.note_refusal(errno),
             }
@@ -127,7 +127,7 @@ impl Ring {
     /// nothing.
     ///
     /// A polling ring does not sleep while it holds operations, and may return early.
-    pub(crate) fn wait(&mut self, until: Until, timeout: Option<Duration>) {
+    pub(crate) fn wait(&mut self, until: WaitFor, timeout: Option<Duration>) {
         self.arm_wake();
         let again = self
             .cancel_again
@@ -146,26 +146,26 @@ impl Ring {
         const AT_ONCE: usize = 16;
         // The flag may be stale after everything was delivered, so the number of calls is limited.
         for _ in 0..self.held() / AT_ONCE + 2 {
-            self.wait(Until::count(0), Some(Duration::ZERO));
+            self.wait(WaitFor::count(0), Some(Duration::ZERO));
             if !self.ring.submission().taskrun() {
                 break;
             }
         }
     }
 
-    pub(super) fn sleep(&mut self, until: Until, timeout: Option<Duration>) {
+    pub(super) fn sleep(&mut self, until: WaitFor, timeout: Option<Duration>) {
         if self.modes.contains(Modes::DENIED)
             || (self.modes.contains(Modes::BROKEN) && !self.modes.contains(Modes::POLLED))
         {
             return self.sleep_outside(timeout);
         }
         if self.modes.contains(Modes::POLLED) {
-            return self.poll_device(until.count, timeout);
+            return self.poll_device(until.min_complete, timeout);
         }
         let want = if timeout == Some(Duration::ZERO) {
             0
         } else {
-            until.count.min(self.held()).max(1)
+            until.min_complete.min(self.held()).max(1)
         };
         let timespec = types::Timespec::from(timeout.unwrap_or_default());
         let mut args = match timeout {
@@ -173,8 +173,8 @@ impl Ring {
             None => types::SubmitArgs::new(),
         };
         // The kernel does not check the timeout before the minimum wait is over.
-        if let Some(within) = until.within.filter(|w| timeout.is_none_or(|t| t >= *w)) {
-            let us = u32::try_from(within.as_micros()).unwrap_or(u32::MAX);
+        if let Some(min_wait) = until.min_wait.filter(|w| timeout.is_none_or(|t| t >= *w)) {
+            let us = u32::try_from(min_wait.as_micros()).unwrap_or(u32::MAX);
             args = args.min_wait_usec(us.max(1));
         }
         // Only `flush` submits operations. The only entry submitted here is the read of the

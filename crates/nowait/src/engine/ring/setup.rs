@@ -15,7 +15,7 @@ use crate::sys::{self, Errno};
 pub(in crate::engine) const ENTRIES: usize = 4096;
 
 /// A ring and its properties.
-pub(super) struct Made {
+pub(super) struct NewRing {
     pub(super) ring: IoUring,
     /// Completions are delivered only when the thread waits for them (DEFER_TASKRUN).
     pub(super) deferred: bool,
@@ -26,37 +26,39 @@ pub(super) struct Made {
 
 /// The setup flags that decide which thread submits and when completions are processed.
 #[derive(Clone, Copy)]
-struct Shape {
+struct SetupFlags {
     single_issuer: bool,
     defer_taskrun: bool,
 }
 
 /// Makes a ring with `entries` submission queue entries. It must be called on the thread that will
 /// drive the ring.
-pub(super) fn make(entries: u32, completions: u32, options: &RingOptions) -> io::Result<Made> {
+pub(super) fn make(entries: u32, completions: u32, options: &RingOptions) -> io::Result<NewRing> {
     let mut features = Features::all(Support::Untried);
     // Linux 6.1 has both flags, 6.0 only the first. Older kernels return EINVAL. With SQPOLL the
     // kernel thread processes completions, and there is nothing to defer.
-    let shapes = [(true, true), (true, false), (false, false)].map(|(single, defer)| Shape {
+    let choices = [(true, true), (true, false), (false, false)].map(|(single, defer)| SetupFlags {
         single_issuer: single,
         defer_taskrun: defer,
     });
-    let shapes = match options.sqpoll {
+    let choices = match options.sqpoll {
         // Other threads take the completions, without a call that would deliver deferred ones.
-        _ if options.is_of_thread => &shapes[2..],
-        Some(_) => &shapes[1..],
-        None => &shapes[..],
+        _ if options.is_of_thread => &choices[2..],
+        Some(_) => &choices[1..],
+        None => &choices[..],
     };
     let hybrid = match options.polled {
         Some(Polled::Hybrid) => {
-            let made = first(shapes, |shape| hybrid(entries, completions, options, shape));
+            let made = first(choices, |flags| {
+                hybrid(entries, completions, options, flags)
+            });
             features.tried(Feature::HybridPolled, made)
         }
         _ => None,
     };
-    let (ring, shape) = match hybrid {
+    let (ring, flags) = match hybrid {
         Some(made) => made,
-        None => first(shapes, |shape| build(entries, completions, options, shape))?,
+        None => first(choices, |flags| build(entries, completions, options, flags))?,
     };
     let params = ring.params();
     if !params.is_feature_ext_arg() || !params.is_feature_nodrop() {
@@ -85,8 +87,8 @@ pub(super) fn make(entries: u32, completions: u32, options: &RingOptions) -> io:
         let number = sys::ring::register_ring(descriptor(&ring));
         features.tried(Feature::RegisteredRing, number.map_err(io::Error::from))
     };
-    Ok(Made {
-        deferred: shape.defer_taskrun,
+    Ok(NewRing {
+        deferred: flags.defer_taskrun,
         ring,
         number,
         features,
@@ -101,12 +103,12 @@ pub(super) fn descriptor(ring: &IoUring) -> BorrowedFd<'_> {
 
 /// Tries each shape. Returns the last error if none works.
 fn first(
-    shapes: &[Shape],
-    make: impl Fn(Shape) -> io::Result<IoUring>,
-) -> io::Result<(IoUring, Shape)> {
+    choices: &[SetupFlags],
+    make: impl Fn(SetupFlags) -> io::Result<IoUring>,
+) -> io::Result<(IoUring, SetupFlags)> {
     let mut made = Err(io::Error::from(Errno::INVAL));
-    for shape in shapes {
-        made = made.or_else(|_| make(*shape).map(|ring| (ring, *shape)));
+    for flags in choices {
+        made = made.or_else(|_| make(*flags).map(|ring| (ring, *flags)));
     }
     made
 }
@@ -122,17 +124,17 @@ fn build(
     entries: u32,
     completions: u32,
     options: &RingOptions,
-    shape: Shape,
+    flags: SetupFlags,
 ) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder
         .dontfork()
         .setup_clamp()
         .setup_cqsize(completions.max(2 * entries));
-    if shape.single_issuer {
+    if flags.single_issuer {
         builder.setup_single_issuer();
     }
-    if shape.defer_taskrun {
+    if flags.defer_taskrun {
         builder.setup_defer_taskrun().setup_taskrun_flag();
     }
     if options.polled.is_some() {
@@ -150,16 +152,16 @@ fn hybrid(
     entries: u32,
     completions: u32,
     options: &RingOptions,
-    shape: Shape,
+    flags: SetupFlags,
 ) -> io::Result<IoUring> {
     use sys::ring::flag;
     let mut params = sys::ring::Params::default();
     params.flags = flag::IOPOLL | flag::HYBRID_IOPOLL | flag::CLAMP | flag::CQSIZE;
     params.cq_entries = completions.max(2 * entries);
-    if shape.single_issuer {
+    if flags.single_issuer {
         params.flags |= flag::SINGLE_ISSUER;
     }
-    if shape.defer_taskrun {
+    if flags.defer_taskrun {
         params.flags |= flag::DEFER_TASKRUN | flag::TASKRUN_FLAG;
     }
     if let Some(idle) = idle(options) {

@@ -18,7 +18,7 @@ pub(super) struct Slot {
     pub(super) entry: u64,
     /// True if the submitting call itself does not look into the page cache: with IOSQE_ASYNC and
     /// with SQPOLL.
-    pub(super) elsewhere: bool,
+    pub(super) is_async: bool,
     /// The number of times that the operation returned EINTR.
     pub(super) interrupted: u32,
 }

@@ -14,7 +14,7 @@ use crate::engine::features::Features;
 use crate::engine::options::Options;
 use crate::engine::request::Request;
 use crate::engine::ring::operations::SupportedOperations;
-use crate::engine::ring::{Out, Ring, Until};
+use crate::engine::ring::{Returned, Ring, WaitFor};
 use crate::engine::workers::Pools;
 use crate::engine::yield_before_sleep::YieldBeforeSleep;
 use crate::error::ErrorKind;
@@ -47,10 +47,10 @@ pub(super) enum Message {
 impl Inbox {
     pub(super) fn send(&self, message: Message) {
         self.messages.push(message);
-        self.rouse();
+        self.wake();
     }
 
-    fn rouse(&self) {
+    fn wake(&self) {
         if self.sleep.must_be_woken() {
             notify(&self.wake);
         }
@@ -59,7 +59,7 @@ impl Inbox {
     /// Ends the owner, once its ring is empty.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::Release);
-        self.rouse();
+        self.wake();
     }
 }
 
@@ -110,7 +110,7 @@ const YIELDS: usize = 4;
 /// Passes a message on to the ring, or to the workers if the ring is broken.
 fn take(message: Message, ring: &mut Ring, pools: &Pools) {
     match message {
-        Message::Submit(request) if ring.takes(&request.op.body.kind) => {
+        Message::Submit(request) if ring.supports(&request.op.body.kind) => {
             // The ring has a slot for each permit, so this happens only with a broken ring.
             if let Some(request) = ring.push(request) {
                 pools.push(request);
@@ -133,14 +133,14 @@ fn take(message: Message, ring: &mut Ring, pools: &Pools) {
 
 /// The loop of the owner: take messages, submit, reap, deliver completions, sleep.
 fn drive(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
-    let mut out = |out: Out| match out {
-        Out::Done(request, outcome) => {
-            let (reply, completion) = request.finish(core, outcome);
-            if let Some(unwanted) = reply.deliver(core, completion) {
-                pools.discard(unwanted);
+    let mut out = |out: Returned| match out {
+        Returned::Done(request, outcome) => {
+            let (target, completion) = request.finish(core, outcome);
+            if let Some(dropped) = target.deliver(core, completion) {
+                pools.discard(dropped);
             }
         }
-        Out::Worker(request) => pools.push(request),
+        Returned::Worker(request) => pools.push(request),
     };
     let mut before_sleep = YieldBeforeSleep::new(YIELDS);
     loop {
@@ -157,17 +157,17 @@ fn drive(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
         if over(&ring) && inbox.messages.is_empty() {
             return;
         }
-        if ring.spins() {
+        if ring.must_poll() {
             // Completions of a polling ring arrive only when the device is polled. The owner sleeps
             // only if the ring holds no operation.
-            ring.wait(Until::count(0), Some(Duration::ZERO));
+            ring.wait(WaitFor::count(0), Some(Duration::ZERO));
             std::thread::yield_now();
             continue;
         }
-        before_sleep.until(|| !inbox.messages.is_empty() || ring.has_news());
+        before_sleep.until(|| !inbox.messages.is_empty() || ring.has_ready_completions());
         inbox.sleep.announce();
         if inbox.messages.is_empty() && !over(&ring) {
-            ring.wait(Until::count(1), None);
+            ring.wait(WaitFor::count(1), None);
         }
         inbox.sleep.end();
         ring.drain(&mut out);

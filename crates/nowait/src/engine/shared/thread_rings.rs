@@ -29,7 +29,7 @@ use tokio::runtime::{Handle, Id};
 use crate::engine::core::Core;
 use crate::engine::request::Request;
 use crate::engine::ring::options::RingOptions;
-use crate::engine::ring::{Out, Ring, Until};
+use crate::engine::ring::{Returned, Ring, WaitFor};
 use crate::engine::workers::Pools;
 use crate::op::Kind;
 use crate::policy::mode::Mode;
@@ -108,7 +108,7 @@ impl ThreadRings {
             && handle.mode().unwrap_or(policy.mode) == Mode::Eager
             && request.op.body.kind.is_unflagged()
             && request.op.get_deadline().is_none()
-            && !policy.congestion.holds(self.core.files_in_flight())
+            && !policy.congestion.is_congested(self.core.files_in_flight())
             && read
                 .left_range()
                 .is_some_and(|(_, len)| len <= policy.copy_limit)
@@ -202,7 +202,7 @@ impl ThreadRing {
             if self.is_closed()
                 || !request
                     .as_ref()
-                    .is_some_and(|r| ring.takes(&r.op.body.kind))
+                    .is_some_and(|r| ring.supports(&r.op.body.kind))
             {
                 return;
             }
@@ -237,20 +237,20 @@ impl ThreadRing {
     }
 
     /// Runs a closure on the ring, and delivers what leaves the ring after it is unlocked.
-    fn with_ring(&self, act: impl FnOnce(&mut Ring, &mut dyn FnMut(Out))) {
+    fn with_ring(&self, act: impl FnOnce(&mut Ring, &mut dyn FnMut(Returned))) {
         let mut outs = Vec::new();
         if let Some(ring) = &mut *lock(&self.ring) {
             act(ring, &mut |out| outs.push(out));
         }
         for out in outs {
             match out {
-                Out::Done(request, outcome) => {
-                    let (reply, completion) = request.finish(&self.core, outcome);
-                    if let Some(unwanted) = reply.deliver(&self.core, completion) {
-                        self.pools.discard(unwanted);
+                Returned::Done(request, outcome) => {
+                    let (target, completion) = request.finish(&self.core, outcome);
+                    if let Some(dropped) = target.deliver(&self.core, completion) {
+                        self.pools.discard(dropped);
                     }
                 }
-                Out::Worker(request) => self.pools.push(request),
+                Returned::Worker(request) => self.pools.push(request),
             }
         }
     }
@@ -258,7 +258,7 @@ impl ThreadRing {
     /// Takes completions until the kernel owes none, and frees the closed ring.
     fn drain(&self) {
         while !self.reap() {
-            self.with_ring(|ring, _| ring.wait(Until::count(1), Some(DRAIN_INTERVAL)));
+            self.with_ring(|ring, _| ring.wait(WaitFor::count(1), Some(DRAIN_INTERVAL)));
         }
         let ring = lock(&self.ring).take();
         drop(ring);

@@ -28,7 +28,7 @@ struct State {
 
 /// The number of attempts that may fail with EAGAIN although poll(2) reported the file as readable.
 /// After that an ordinary read is made: the file's driver has no poll.
-const IN_VAIN: usize = 64;
+const MAX_EAGAIN: usize = 64;
 
 impl Stop {
     /// Asks the read to stop.
@@ -51,7 +51,7 @@ impl Stop {
         if kind.handle().is_some_and(Handle::is_nonblocking) {
             return kind.run();
         }
-        for _ in 0..IN_VAIN {
+        for _ in 0..MAX_EAGAIN {
             if self.why().is_some() {
                 return Err(Errno::CANCELED);
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::fs::SeekFrom;
 
-use super::{BUFFER_SIZE, Directory, Lister, Stream};
+use super::{BUFFER_SIZE, DirFd, DirStream, Directory};
 use crate::error::{Error, Result};
 
 /// An open directory. See `scan::list`.
@@ -31,7 +31,7 @@ impl Dirents {
     /// Those of lseek(2).
     pub fn list(&self) -> Result<(usize, usize)> {
         rustix::fs::seek(&*self.0, SeekFrom::Start(0)).map_err(|e| Error::os("lseek", e))?;
-        let stream = Stream::new(Lister::First(self.0.clone()), 0, BUFFER_SIZE);
+        let stream = DirStream::new(DirFd::First(self.0.clone()), 0, BUFFER_SIZE);
         let rows = stream.read().rows;
         Ok((rows.len(), rows.name_bytes()))
     }

@@ -12,7 +12,7 @@ use crate::user_code;
 
 /// The destination of a completion, and the class whose permit it gives back.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct CompletionTarget {
     to: Destination,
     class: Class,
 }
@@ -23,7 +23,7 @@ enum Destination {
     /// The thread that drives the engine.
     Local,
     /// A future.
-    OpState(Arc<OpState>),
+    Future(Arc<OpState>),
     /// A reaper.
     Queue(Arc<CompletionQueue>),
     /// Nothing receives the completion of a readahead.
@@ -34,13 +34,13 @@ enum Destination {
 /// also runs destructors of the program. The owner leaves that to a worker.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Unwanted {
+pub(crate) struct DroppedCompletion {
     completion: Completion,
     /// The class of the permit that is given back when it is dropped.
     permit: Option<Class>,
 }
 
-impl Unwanted {
+impl DroppedCompletion {
     /// The file that it may close.
     pub(crate) fn handle(&self) -> Option<&Handle> {
         self.completion.op.body.kind.handle()
@@ -55,60 +55,60 @@ impl Unwanted {
     }
 }
 
-impl Reply {
-    /// A reply to the thread that drives the engine.
-    pub(crate) const LOCAL: Reply = Reply {
+impl CompletionTarget {
+    /// The thread that drives the engine.
+    pub(crate) const LOCAL: CompletionTarget = CompletionTarget {
         to: Destination::Local,
         class: Class::File,
     };
 
-    /// No reply: the operation is a readahead.
-    pub(crate) const AHEAD: Reply = Reply {
+    /// None: the operation is a readahead.
+    pub(crate) const AHEAD: CompletionTarget = CompletionTarget {
         to: Destination::Ahead,
         class: Class::File,
     };
 
-    /// A reply to a future.
-    pub(crate) fn future(op_state: Arc<OpState>, class: Class) -> Reply {
-        let to = Destination::OpState(op_state);
-        Reply { to, class }
+    /// A future.
+    pub(crate) fn future(op_state: Arc<OpState>, class: Class) -> CompletionTarget {
+        let to = Destination::Future(op_state);
+        CompletionTarget { to, class }
     }
 
-    /// A reply to a reaper.
-    pub(crate) fn queue(completions: Arc<CompletionQueue>, class: Class) -> Reply {
+    /// A reaper.
+    pub(crate) fn queue(completions: Arc<CompletionQueue>, class: Class) -> CompletionTarget {
         let to = Destination::Queue(completions);
-        Reply { to, class }
+        CompletionTarget { to, class }
     }
 
     /// Returns true if a future waits for the completion.
     pub(crate) fn is_future(&self) -> bool {
-        matches!(self.to, Destination::OpState(_))
+        matches!(self.to, Destination::Future(_))
     }
 
     /// Delivers the completion, on the owner or on a worker. Returns it if nothing waits for it.
-    pub(crate) fn deliver(self, core: &Core, completion: Completion) -> Option<Unwanted> {
-        let Reply { to, class } = self;
+    pub(crate) fn deliver(self, core: &Core, completion: Completion) -> Option<DroppedCompletion> {
+        let CompletionTarget { to, class } = self;
         match to {
             Destination::Local => None,
             Destination::Ahead => {
                 core.aheads.release(1);
                 None
             }
-            Destination::OpState(op_state) => {
-                let unwanted = |completion, permit| Some(Unwanted { completion, permit });
+            Destination::Future(op_state) => {
+                let dropped = |completion, permit| Some(DroppedCompletion { completion, permit });
                 if Arc::strong_count(&op_state) == 1 {
-                    return unwanted(completion, Some(class));
+                    return dropped(completion, Some(class));
                 }
                 core.permits(class).release(1);
                 op_state.complete(completion);
                 // The future may have been dropped since.
-                unwanted(Arc::into_inner(op_state)?.into_completion()?, None)
+                dropped(Arc::into_inner(op_state)?.into_completion()?, None)
             }
             // The operation is in flight until it is reaped, because unreaped completions use
             // memory too.
             Destination::Queue(completions) => {
                 let completion = completions.push(class, completion)?;
-                Some(Unwanted {
+                Some(DroppedCompletion {
                     completion,
                     permit: Some(class),
                 })
