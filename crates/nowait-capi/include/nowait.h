@@ -700,7 +700,8 @@ int nw_engine_stats(const struct nw_engine *engine,
 /*
  Copies the reason why an optional feature of the ring is missing, such as "polled" or
  "registered files", into `buf`, with a NUL at the end. Returns 0 if the engine has the feature,
- 1 if it is missing, or −errno: −ENOENT for an unknown name. See nw_engine(3).
+ 1 if it is missing, or −errno: −ENOENT for an unknown name. If the engine has no ring,
+ `nw_engine_why` has the reason. See nw_engine(3).
  */
 int nw_engine_feature(const struct nw_engine *engine,
                       const char *name,

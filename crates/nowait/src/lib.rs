@@ -47,7 +47,8 @@
 //! | read cached data from any descriptor, without an engine | [`read::cached`] |
 //! | learn how much of a file is in the page cache | [`residency`] |
 //! | give memory to an operation | [`buffer`]: [`IoBuf`], [`IoBufMut`] |
-//! | learn what the kernel, the sandbox and a filesystem allow | [`support`], [`filesystem`] |
+//! | learn what the kernel and the sandbox allow | [`support`] |
+//! | learn the type and the device of a filesystem | [`filesystem`] |
 //! | learn if trying the cache first saves time | [`cost`] |
 //! | count the operations of an engine | [`stats`] |
 //!

@@ -276,7 +276,7 @@ impl<'fd> Probe<'fd> {
         match self.choice() {
             SourceChoice::Mincore(mapped) => mapped
                 .is_untrustworthy()
-                .map_err(|e| Error::os("mincore", e)),
+                .map_err(|e| Error::os("mincore", e).on(self.path)),
             SourceChoice::Cachestat | SourceChoice::Unavailable(_) => Ok(false),
         }
     }

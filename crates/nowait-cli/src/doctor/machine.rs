@@ -96,11 +96,10 @@ fn engine_facts() -> Vec<Fact> {
         Ok(pool) => plain.clone().ring_workers(0, 0).buffers(&pool),
         Err(_) => plain.clone().ring_workers(0, 0),
     };
-    let hybrid = engine(&plain.polled(Polled::Hybrid));
-    let known = engine(&asking);
-    let fact = |key: &str, label: &str, feature: Feature, made: &Result<LocalEngine, String>| {
+    let hybrid = plain.polled(Polled::Hybrid);
+    let fact = |key: &str, label: &str, feature: Feature, options: &Options| {
         let key = format!("io_uring_{key}");
-        match made {
+        match engine(options) {
             Ok(engine) => Fact::support(&key, label, engine.support(feature)),
             Err(why) => Fact::no(key, label, why),
         }
@@ -117,26 +116,26 @@ fn engine_facts() -> Vec<Fact> {
             "registered_ring",
             "  registered ring",
             Feature::RegisteredRing,
-            &known,
+            &asking,
         ),
         fact(
             "registered_files",
             "  registered files",
             Feature::RegisteredFiles,
-            &known,
+            &asking,
         ),
         fact(
             "registered_buffers",
             "  registered memory",
             Feature::RegisteredBuffers,
-            &known,
+            &asking,
         ),
-        fact("min_wait", "  minimum wait", Feature::MinWait, &known),
+        fact("min_wait", "  minimum wait", Feature::MinWait, &asking),
         fact(
             "iowq_limits",
             "  worker limits",
             Feature::RingWorkers,
-            &known,
+            &asking,
         ),
     ]
 }

@@ -422,8 +422,10 @@ impl Ring {
     /// Removes the operations that the kernel has not taken. Workers do them. The ring submits
     /// nothing more.
     fn give_up(&mut self, out: &mut (impl FnMut(Returned) + ?Sized)) {
-        while let Some(request) = self.slots.remove_from(self.submission.taken) {
-            out(Returned::Worker(request));
+        for index in self.slots.from_entry(self.submission.taken) {
+            if let Some(request) = self.slots.remove(index) {
+                out(Returned::Worker(request));
+            }
         }
         self.submission.flush += 1;
     }

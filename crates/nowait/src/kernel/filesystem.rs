@@ -1,4 +1,4 @@
-//! The learnt properties of a mounted filesystem, and the known properties of its type.
+//! A mounted filesystem: its type, its device, and the calls that it was found not to support.
 
 pub(crate) mod magic;
 mod table;
@@ -8,7 +8,7 @@ use once_cell::race::OnceBox;
 use crate::kernel::support::SupportCell;
 use crate::sys::stat::FilesystemId;
 
-/// A mounted filesystem and its learnt properties.
+/// A mounted filesystem: its type, and properties of its device.
 #[derive(Debug)]
 pub struct Filesystem {
     id: FilesystemId,

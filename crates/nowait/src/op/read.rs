@@ -134,7 +134,7 @@ impl Read {
     /// The memory, length and offset of the next kernel read.
     fn next(&mut self) -> (*mut u8, usize, Offset) {
         let (start, left, at) = self.left();
-        self.open_window();
+        self.make_bounce_buffer();
         match (&self.bounce, at) {
             (Some(bounce), Some(at)) => {
                 let (start, len, from) = bounce.over(at, at.saturating_add(left as u64));
@@ -145,7 +145,7 @@ impl Read {
     }
 
     /// Makes the bounce buffer for a misaligned read, if the file uses one.
-    fn open_window(&mut self) {
+    fn make_bounce_buffer(&mut self) {
         let Some((needed, offset)) = self.handle.bounce_alignment().zip(self.offset) else {
             return;
         };

@@ -115,7 +115,8 @@ impl Options {
         self
     }
 
-    /// Ends the scan after so many entries, the first ones in the directory's order.
+    /// Ends the scan after this number of entries, the first ones in the directory's order. The
+    /// directory is then not listed in parallel parts.
     #[must_use]
     pub fn max_entries(mut self, entries: u64) -> Options {
         self.config().max_entries = entries;

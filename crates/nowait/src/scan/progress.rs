@@ -251,8 +251,13 @@ impl Progress {
             true => usize::MAX,
             false => config.buffered_entries.min(config.buffered_bytes / 64),
         };
+        // The first entries of several parts would not be the first of the directory.
+        let parts = match config.max_entries {
+            u64::MAX => plan.parts,
+            _ => 1,
+        };
         Progress {
-            listing: Listing::new(&directory, plan.parts, limit),
+            listing: Listing::new(&directory, parts, limit),
             dir,
             directory: Some(directory),
             plan,

@@ -12,7 +12,7 @@ pub struct Stats {
     pub done: u64,
     /// Complete entries whose metadata could not be read.
     pub failed: u64,
-    /// Parts in which the directory was listed.
+    /// Parts in which the directories were listed: at least one for each.
     pub parts: u64,
     /// Pieces of work (the names of one system call, the metadata of one batch) done by the calling
     /// thread.

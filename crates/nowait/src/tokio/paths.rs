@@ -49,13 +49,13 @@ macro_rules! calls {
         }
         calls! { $($rest)* }
     };
-    ($(#[$doc:meta])* $name:ident(from, to) -> $type:ty = $call:path; $($rest:tt)*) => {
+    ($(#[$doc:meta])* $name:ident($from:ident, $to:ident) -> $type:ty = $call:path; $($rest:tt)*) => {
         $(#[$doc])*
         ///
         /// # Errors
         #[doc = concat!("The errors of [`", stringify!($call), "`].")]
-        pub async fn $name(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<$type> {
-            about_both(from, to, |from, to| $call(from, to)).await
+        pub async fn $name($from: impl AsRef<Path>, $to: impl AsRef<Path>) -> io::Result<$type> {
+            about_both($from, $to, |from, to| $call(from, to)).await
         }
         calls! { $($rest)* }
     };
@@ -68,7 +68,8 @@ calls! {
     /// Returns the metadata of a path, without following symbolic links:
     /// [`std::fs::symlink_metadata`], lstat(2).
     symlink_metadata(path) -> Metadata = std::fs::symlink_metadata;
-    /// Returns true if the path exists: [`std::fs::exists`].
+    /// Returns true if the path exists, and an error if that cannot be found out:
+    /// [`std::fs::exists`].
     try_exists(path) -> bool = std::fs::exists;
     /// Returns the absolute path with all symbolic links resolved: [`std::fs::canonicalize`].
     canonicalize(path) -> PathBuf = std::fs::canonicalize;
@@ -85,9 +86,9 @@ calls! {
     /// Renames a file or directory: [`std::fs::rename`].
     rename(from, to) -> () = std::fs::rename;
     /// Creates a hard link: [`std::fs::hard_link`].
-    hard_link(from, to) -> () = std::fs::hard_link;
+    hard_link(original, link) -> () = std::fs::hard_link;
     /// Creates a symbolic link: [`std::os::unix::fs::symlink`].
-    symlink(from, to) -> () = std::os::unix::fs::symlink;
+    symlink(original, link) -> () = std::os::unix::fs::symlink;
     /// Returns the target of a symbolic link: [`std::fs::read_link`].
     read_link(path) -> PathBuf = std::fs::read_link;
 }

@@ -771,16 +771,16 @@ fn a_waker_that_panics_ends_nothing() {
     }
 }
 
-/// The future takes its place in the engine in the poll that drops its waker.
+/// The future takes its permit of the engine in the poll that drops its waker.
 #[test]
-fn a_waker_that_panics_when_it_is_dropped_loses_no_place() {
+fn a_waker_that_panics_when_it_is_dropped_loses_no_permit() {
     let dir = scratch();
     let path = patterned(dir.path(), "file", 16 * PAGE);
     each_shared(untried().depth(1), |engine| {
         for _ in 0..3 {
             let file = open(engine, &path);
             let mut read = file.read_at(vec![0; 64], 0);
-            // A completion that is not reaped keeps its place.
+            // A completion that is not reaped keeps its permit.
             assert!(matches!(engine.submit(Nop.into()), Submit::Queued(_)));
             assert!(poll_once(&mut read).is_pending());
             assert_eq!(engine.reap(&mut Vec::new(), Wait::For(1)).unwrap(), 1);
@@ -872,7 +872,7 @@ fn no_waker_is_dropped_under_a_lock_that_a_worker_takes() {
             })
         };
         let mut read = file.read_at(vec![0; 64], 0);
-        // Once to get a place, once to wait for the result.
+        // Once to get a permit, once to wait for the result.
         assert!(poll_with(&mut read, &waker).is_pending());
         assert!(poll_with(&mut read, &waker).is_pending());
         armed.store(true, SeqCst);

@@ -1,4 +1,4 @@
-//! Operations that may wait without end leave places and workers to other operations. They give back their
+//! Operations that may wait without end leave permits and workers to other operations. They give back their
 //! own when nothing waits for them any more.
 
 use std::ffi::CString;
@@ -85,7 +85,7 @@ fn opens_of_fifos_do_not_keep_out_other_files() {
         for opened in pollster::block_on(futures_util::future::join_all(opening)) {
             opened.unwrap();
         }
-        wait_until("all places are free", || engine.in_flight() == 0);
+        wait_until("all permits are free", || engine.in_flight() == 0);
     });
 }
 
@@ -187,7 +187,7 @@ impl Drop for Hung {
 }
 
 #[test]
-fn abandoned_reads_of_a_fifo_give_their_places_back() {
+fn abandoned_reads_of_a_fifo_give_their_permits_back() {
     each_process(|engine| {
         let dir = scratch();
         let path = fifo(dir.path(), "fifo");
@@ -195,14 +195,14 @@ fn abandoned_reads_of_a_fifo_give_their_places_back() {
         let both = both.unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.unwrap().block_on(async {
-            // More opens than places.
+            // More opens than permits.
             for _ in 0..2 * MANY {
                 let reader = std::fs::File::open(&path).unwrap();
                 let mut file = nowait::tokio::File::from_std(reader);
                 let mut byte = [0];
                 pending(&mut Box::pin(file.read(&mut byte)));
             }
-            wait_until("all places are free", || engine.in_flight() == 0);
+            wait_until("all permits are free", || engine.in_flight() == 0);
             // Only this read gets the next bytes.
             let mut file = nowait::tokio::File::from_std(std::fs::File::open(&path).unwrap());
             rustix::io::write(&both, b"mine").unwrap();

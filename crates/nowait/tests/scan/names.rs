@@ -141,6 +141,28 @@ fn a_large_directory_is_listed_in_parts_where_positions_can_be_cut() {
     }
 }
 
+#[test]
+fn the_first_entries_of_a_large_directory_are_those_of_its_order() {
+    for filesystem in ON_DISK {
+        let mount = mounted!(filesystem);
+        let dir = mount.path().join("d");
+        fill(&dir, "f", 20_000);
+        let order = fs::read_dir(&dir).unwrap();
+        let mut first: Vec<_> = order
+            .take(5_000)
+            .map(|it| it.unwrap().file_name())
+            .collect();
+        first.sort();
+        let options = Options::new().max_entries(5_000);
+        let mut scan = options.blocking_open(&dir).unwrap();
+        let mut listed: Vec<_> = by_workers(&mut scan)
+            .map(|entry| entry.unwrap().file_name().to_owned())
+            .collect();
+        listed.sort();
+        assert!(listed == first, "{filesystem}: {:?}", scan.stats());
+    }
+}
+
 /// btrfs never reuses index numbers: here the first name's number is far from the others, and the estimated
 /// end of the directory is far from the real one.
 #[test]

@@ -214,7 +214,7 @@ fn a_runtime_that_ends_leaves_its_reads_to_a_thread() {
         let read = pollster::block_on(reading);
         assert_eq!(read.result.unwrap(), PAGES as usize * PAGE);
         assert!(read.buf == pattern(0, PAGES as usize * PAGE));
-        wait_until("the places are given back", || engine.in_flight() == 0);
+        wait_until("the permits are given back", || engine.in_flight() == 0);
     }
 }
 
@@ -311,7 +311,7 @@ fn a_forked_child_touches_no_ring_of_its_parent() {
 }
 
 #[test]
-fn dropped_futures_give_their_places_back() {
+fn dropped_futures_give_their_permits_back() {
     let mut stalled = stalled!();
     let engine = engine();
     let _limit = Limit::new("dropped futures".into());

@@ -73,7 +73,7 @@ pub(super) fn make(entries: u32, completions: u32, options: &RingOptions) -> io:
     }
     let min_wait = match params.is_feature_min_timeout() {
         true => Support::Yes,
-        false => Support::No(libc::ENOSYS),
+        false => Support::No(libc::EOPNOTSUPP),
     };
     features.set(Feature::MinWait, min_wait);
     if let Some(mut most) = options.workers {

@@ -67,11 +67,11 @@ impl Slots {
         slots.filter_map(|(index, slot)| Some((index, slot.request.as_mut()?)))
     }
 
-    /// Takes out the first request whose entry has this number or a greater one.
-    pub(super) fn remove_from(&mut self, entry: u64) -> Option<Request> {
-        let is_later = |slot: &Slot| slot.entry >= entry && slot.request.is_some();
-        let index = self.all.iter().position(is_later)?;
-        self.remove(to_u32(index))
+    /// The slots of the requests whose entry has this number or a greater one.
+    pub(super) fn from_entry(&self, entry: u64) -> Vec<u32> {
+        let slots = (0..).zip(&self.all);
+        let later = slots.filter(|(_, slot)| slot.entry >= entry && slot.request.is_some());
+        later.map(|(index, _)| index).collect()
     }
 
     /// Leaks the requests.
