@@ -16,7 +16,7 @@ use crate::open_files::OpenFiles;
 use crate::stats::{Counters, Stats};
 
 /// The number of times that a call waits for descriptors, each time twice as long: a quarter of a
-/// second altogether.
+/// second altogether. It begins anew while other calls open files.
 const WAITS: u32 = 8;
 const FIRST_WAIT: Duration = Duration::from_micros(500);
 
@@ -117,7 +117,7 @@ impl Root {
         engine: &Engine,
         call: impl Fn() -> F,
     ) -> Result<T, Error> {
-        let mut waits = 0;
+        let mut waits = Waits::default();
         loop {
             let closed = self.files.closed();
             match call().await {
@@ -129,9 +129,14 @@ impl Root {
 
     /// Closes the files of the store, if the error is that there are no more descriptors. If there
     /// are none to close, it waits for other calls to close theirs. Returns true if the call may
-    /// now succeed. `closed` is [`OpenFiles::closed`] before the call, and `waits` counts how often
-    /// the call has waited.
-    async fn has_room(&self, engine: &Engine, error: &Error, closed: u64, waits: &mut u32) -> bool {
+    /// now succeed. `closed` is [`OpenFiles::closed`] before the call.
+    async fn has_room(
+        &self,
+        engine: &Engine,
+        error: &Error,
+        closed: u64,
+        waits: &mut Waits,
+    ) -> bool {
         if !error.is_out_of_descriptors() {
             return false;
         }
@@ -142,10 +147,31 @@ impl Root {
         if self.files.closed() != closed {
             return true;
         }
-        *waits += 1;
-        let time = FIRST_WAIT * (1 << *waits);
+        let Some(time) = waits.next(self.counters.opened()) else {
+            return false;
+        };
         let wait = move || thread::sleep(time);
-        *waits <= WAITS && engine.spawn_blocking(wait).await.is_ok()
+        engine.spawn_blocking(wait).await.is_ok()
+    }
+}
+
+/// The waits of one call for descriptors.
+#[derive(Default)]
+struct Waits {
+    count: u32,
+    /// The number of files that the store had opened at the last wait.
+    opened: u64,
+}
+
+impl Waits {
+    /// The time of the next wait; `None` if the call is to fail: it has waited for long, and no
+    /// other call has got a descriptor.
+    fn next(&mut self, opened: u64) -> Option<Duration> {
+        if self.opened != opened {
+            *self = Waits { count: 0, opened };
+        }
+        self.count += 1;
+        (self.count <= WAITS).then(|| FIRST_WAIT * (1 << self.count))
     }
 }
 

@@ -47,6 +47,11 @@ impl Counters {
         self.opened.fetch_add(1, Relaxed);
     }
 
+    /// The number of files that were opened so far.
+    pub(crate) fn opened(&self) -> u64 {
+        self.opened.load(Relaxed)
+    }
+
     /// Counts a read whose bytes were borrowed.
     pub(crate) fn borrow(&self, bytes: usize) {
         self.hits.fetch_add(1, Relaxed);

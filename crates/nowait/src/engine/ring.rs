@@ -422,7 +422,7 @@ impl Ring {
     /// Removes the operations that the kernel has not taken. Workers do them. The ring submits
     /// nothing more.
     fn give_up(&mut self, out: &mut (impl FnMut(Returned) + ?Sized)) {
-        for index in self.slots.from_entry(self.submission.taken) {
+        for index in self.slots.since_entry(self.submission.taken) {
             if let Some(request) = self.slots.remove(index) {
                 out(Returned::Worker(request));
             }

@@ -10,18 +10,25 @@ use rustix::fs::{Advice, fadvise};
 
 use super::cache::evict;
 
-/// The byte at `position` of a file that is made from `seed`. No two pages and no two files are alike: a
-/// byte from another position is a wrong byte.
-pub fn byte(seed: u64, position: u64) -> u8 {
-    let mut x = (position / 8) ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+/// Eight bytes of a file that is made from `seed`. No two pages and no two files are alike: a byte from
+/// another position is a wrong byte.
+fn word(seed: u64, number: u64) -> [u8; 8] {
+    let mut x = number ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((x ^ (x >> 31)) >> (8 * (position % 8))) as u8
+    (x ^ (x >> 31)).to_le_bytes()
 }
 
-/// Those bytes for a range of positions.
+/// The bytes for a range of positions.
 pub fn bytes(seed: u64, range: Range<u64>) -> Vec<u8> {
-    range.map(|position| byte(seed, position)).collect()
+    let words = range.start / 8..range.end.div_ceil(8);
+    let before = (range.start % 8) as usize;
+    let len = (range.end - range.start) as usize;
+    let mut bytes = Vec::with_capacity(len + 16);
+    for number in words {
+        bytes.extend_from_slice(&word(seed, number));
+    }
+    bytes[before..before + len].to_vec()
 }
 
 /// A file on disk, and its content.

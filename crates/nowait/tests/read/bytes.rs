@@ -34,7 +34,7 @@ use slowdisk::{Filesystem, SlowDisk, TestMount};
 use crate::common::backends::backends;
 use crate::common::cache::evict;
 use crate::common::mounts::{ON_DISK, mounted};
-use crate::common::samples::{Sample, byte, bytes};
+use crate::common::samples::{Sample, bytes};
 
 #[test]
 fn on_ext4() {
@@ -711,7 +711,9 @@ impl Brought {
                 assert!(!exact || expected.len() == self.len, "{}", context());
                 assert_eq!(*n, expected.len(), "{}: the count", context());
                 assert_eq!(self.filled.len(), *n, "{}: the buffer's length", context());
-                if let Some(at) = (0..*n).find(|&at| self.filled[at] != expected[at]) {
+                if self.filled != expected {
+                    let at = (0..*n).position(|at| self.filled[at] != expected[at]);
+                    let at = at.unwrap();
                     panic!(
                         "{}: of {n} bytes, byte {at} is wrong (the file's {})",
                         context(),
@@ -720,7 +722,7 @@ impl Brought {
                 }
                 // O_DIRECT may write whole blocks.
                 assert!(
-                    direct || self.behind.iter().all(|&b| b == FILL),
+                    direct || self.behind == vec![FILL; self.behind.len()],
                     "{}: bytes behind the count were touched",
                     context()
                 );
@@ -913,7 +915,10 @@ fn of_op(done: Completion, len: usize, direct: bool) -> Brought {
     };
     let memory = match done.op.into_kind() {
         Kind::Read(read) => open(read.into_buffer()),
-        Kind::Readv(read) => read.into_buffers().into_iter().flat_map(open).collect(),
+        Kind::Readv(read) => {
+            let pieces: Vec<_> = read.into_buffers().into_iter().map(open).collect();
+            pieces.concat()
+        }
         other => panic!("no read: {other:?}"),
     };
     assert_eq!(memory.len(), len);
@@ -972,7 +977,8 @@ impl Bench<'_> {
             let mut file = fs::File::options().append(true).open(&path).expect("open");
             let mut at = BEFORE;
             while at < AFTER {
-                let piece = 1 + (u64::from(byte(seed + 1, at)) * 61) % 9_000;
+                let random = bytes(seed + 1, at..at + 1)[0];
+                let piece = 1 + (u64::from(random) * 61) % 9_000;
                 file.write_all(&truth[at as usize..(at + piece) as usize])
                     .expect("append");
                 at += piece;
@@ -987,7 +993,8 @@ impl Bench<'_> {
                 let known = size.load(Ordering::Acquire);
                 let reads: Vec<(u64, usize)> = (0..8)
                     .map(|i| {
-                        let r = u64::from(byte(seed, 8 * (turn + i) + 1));
+                        let at = 8 * (turn + i) + 1;
+                        let r = u64::from(bytes(seed, at..at + 1)[0]);
                         (known.saturating_sub(r * 97 * (i + 1)), r as usize * 401)
                     })
                     .collect();
@@ -1125,8 +1132,10 @@ impl Bench<'_> {
         fs::File::open(&path)
             .and_then(|file| file.read_exact_at(&mut seen, 0))
             .expect("pread");
-        let wrong = (0..model.len()).find(|&at| seen[at] != model[at]);
-        assert_eq!(wrong, None, "the first wrong byte");
+        if seen != model {
+            let wrong = (0..model.len()).find(|&at| seen[at] != model[at]);
+            panic!("the first wrong byte: {wrong:?}");
+        }
         fs::remove_file(&path).expect("unlink");
     }
 

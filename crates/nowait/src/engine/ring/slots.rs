@@ -68,7 +68,7 @@ impl Slots {
     }
 
     /// The slots of the requests whose entry has this number or a greater one.
-    pub(super) fn from_entry(&self, entry: u64) -> Vec<u32> {
+    pub(super) fn since_entry(&self, entry: u64) -> Vec<u32> {
         let slots = (0..).zip(&self.all);
         let later = slots.filter(|(_, slot)| slot.entry >= entry && slot.request.is_some());
         later.map(|(index, _)| index).collect()
