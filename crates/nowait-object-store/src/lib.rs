@@ -39,8 +39,8 @@
 //!   of the last change of contents and attributes, and asks if the calling thread may read it
 //!   (faccessat(2)). Otherwise the file is opened anew. A file that was not used for about half a
 //!   second is closed. So a deleted file takes up no space after a second, and a filesystem can be
-//!   unmounted then. If a call finds no free descriptor, the store closes its files, and waits up
-//!   to a quarter of a second for other calls to end.
+//!   unmounted then. If a call finds no free descriptor, the store closes its files, and waits
+//!   for other calls to end. It fails if none of them opens a file within a quarter of a second.
 //! - This needs ext4, xfs, btrfs, f2fs, tmpfs, ramfs or overlayfs. On other filesystems each call
 //!   opens its file.
 //! - A result is a stream, and not a file as that of `LocalFileSystem`. Its chunks have 4 MiB. The

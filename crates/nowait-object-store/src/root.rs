@@ -16,7 +16,7 @@ use crate::open_files::OpenFiles;
 use crate::stats::{Counters, Stats};
 
 /// The number of times that a call waits for descriptors, each time twice as long: a quarter of a
-/// second altogether. It begins anew while other calls open files.
+/// second altogether. The count begins anew if another call has opened a file meanwhile.
 const WAITS: u32 = 8;
 const FIRST_WAIT: Duration = Duration::from_micros(500);
 
@@ -178,4 +178,22 @@ impl Waits {
 /// The engine of a store without one of its own.
 pub(crate) fn process_engine() -> Result<Engine, Error> {
     Engine::process().map_err(|error| Error::io("engine", Path::new("/"))(io::Error::from(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_waits_for_a_quarter_of_a_second_after_the_last_file_was_opened() {
+        let mut waits = Waits::default();
+        for opened in [0, 7, 8] {
+            // The other calls open a file after this one has waited several times.
+            let first: Vec<_> = (1..WAITS).map_while(|_| waits.next(opened)).collect();
+            assert_eq!(first.len(), WAITS as usize - 1);
+            assert_eq!(first[0], 2 * FIRST_WAIT);
+        }
+        assert_eq!(waits.next(8), Some(FIRST_WAIT * 256));
+        assert_eq!(waits.next(8), None);
+    }
 }
