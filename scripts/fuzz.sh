@@ -52,7 +52,7 @@ fi
 
 # One build for all targets. The manifest of the targets sets their optimisation.
 unset CARGO_TARGET_DIR
-# Most of a short run would be the build.
+# A short run builds the dependencies without optimisation. The build would be most of its time.
 if ((seconds < 60)); then
     export CARGO_PROFILE_RELEASE_OPT_LEVEL=0
 fi

@@ -4,7 +4,7 @@
 //!                     ┌── Done: served from the page cache ─────────────────► Completion
 //!  submit(op) ── plan ┤
 //!                     ├── Queued: request ─► inbox ─► owner ─► ring ─┐
-//!                     │                └──► pool ─► worker ─────────┴─► reply ─► future | reap
+//!                     │                └──► pool ─► worker ─────────┴─► target: future | reap
 //!                     └── Full: the operation is returned
 //! ```
 //!

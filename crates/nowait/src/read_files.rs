@@ -28,8 +28,8 @@
 //!
 //! # Paths
 //! The paths are taken from the iterator when a file is asked for, in the calling
-//! thread, as far as the limits permit. A relative path is resolved when its file is opened. Symbolic links are followed. A
-//! path that is given twice is read twice.
+//! thread, as far as the limits permit. A relative path is resolved when its file is opened.
+//! Symbolic links are followed. A path that is given twice is read twice.
 //!
 //! # Errors
 //! A file that cannot be read is returned as an error with its path, and the others follow:
@@ -52,9 +52,9 @@
 //! file between the two calls, and a FIFO in its place is opened and closed.
 //!
 //! # Memory
-//! [`Options::max_buffered`] limits the number of files, and the bytes of their contents, from the time
-//! when a file is taken from the paths until it is returned. Memory is reserved before a file is
-//! read. A file that needs more than three quarters of the limit is read alone.
+//! [`Options::max_buffered`] limits the number of files, and the bytes of their contents, from the
+//! time when a file is taken from the paths until it is returned. Memory is reserved before a file
+//! is read. A file that needs more than three quarters of the limit is read alone.
 //!
 //! # Stalled devices
 //! [`ReadFiles::cancel`], [`Canceller::cancel`] and dropping the stream return immediately. Workers

@@ -38,8 +38,8 @@
 //! ([`Stats::vanished`]).
 //!
 //! # Memory
-//! [`Options::max_buffered`] limits the entries in memory. A directory that waits to be opened is kept as its
-//! path: a directory with a million subdirectories takes the memory of a million paths.
+//! [`Options::max_buffered`] limits the entries in memory. A directory that waits to be opened is
+//! kept as its path: a directory with a million subdirectories takes the memory of a million paths.
 
 mod beneath;
 mod config;

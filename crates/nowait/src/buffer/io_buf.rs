@@ -47,8 +47,8 @@ pub trait IoBufMut: Any + Send {
     ///
     /// # Safety
     /// Each of those bytes was initialised through memory that `as_uninit` returned since the
-    /// last `set_filled`. If `as_uninit` was called twice, a leading part may have been initialised through
-    /// the result of the first call, and the rest through the result of the last call.
+    /// last `set_filled`. If `as_uninit` was called twice, a leading part may have been initialised
+    /// through the result of the first call, and the rest through the result of the last call.
     unsafe fn set_filled(&mut self, n: usize);
 }
 

@@ -265,8 +265,8 @@ impl Options {
     }
 
     /// Registers the memory of this pool with the ring. The kernel then need not look up the pages
-    /// of its buffers at each read or write. Several pools may be given. [`FileSet`](super::FileSet)
-    /// has a measurement.
+    /// of its buffers at each read or write. Several pools may be given.
+    /// [`FileSet`](super::FileSet) has a measurement.
     ///
     /// If the kernel refuses (the pages count against RLIMIT_MEMLOCK), the buffers work as ordinary
     /// memory, and [`support`](super::Engine::support) gives the reason. Follows

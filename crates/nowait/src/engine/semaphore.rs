@@ -1,4 +1,5 @@
-//! The permits of an engine: tokio's fair semaphore, with a poll form for the futures of this crate.
+//! The permits of an engine: tokio's fair semaphore, with a poll form for the futures of this
+//! crate.
 //!
 //! tokio clones wakers under a lock of its own. It is therefore given a waker of this crate, which
 //! holds the program's waker. Cloning that only increments a reference count, and runs no code of
@@ -49,8 +50,9 @@ impl Drop for Waiter {
     }
 }
 
-/// A stream's registration to be woken when a permit becomes free. It holds no permit and no position
-/// in the queue: a stream whose future was dropped is not polled again, and would keep the permit.
+/// A stream's registration to be woken when a permit becomes free. It holds no permit and no
+/// position in the queue: a stream whose future was dropped is not polled again, and would keep the
+/// permit.
 #[cfg(feature = "tokio")]
 pub(crate) struct Watch {
     notified: Option<Pin<Box<tokio::sync::futures::OwnedNotified>>>,
@@ -257,8 +259,8 @@ mod model {
         poll_fn(take).await;
     }
 
-    /// Three futures wait for one permit. One of them is dropped, before or after it is assigned the
-    /// permit.
+    /// Three futures wait for one permit. One of them is dropped, before or after it is assigned
+    /// the permit.
     fn all_get_their_turn() {
         let permits = Arc::new(Semaphore::new(1));
         assert!(permits.try_acquire(1));

@@ -374,8 +374,8 @@ impl Engine {
             }
             return ticket;
         }
-        // The operation has its own permit already. If many such writes are in flight, the ring does
-        // them: one kernel worker does all writes of a file, while several workers of the pool
+        // The operation has its own permit already. If many such writes are in flight, the ring
+        // does them: one kernel worker does all writes of a file, while several workers of the pool
         // would wait for each other.
         let alone = || shared.core.permits(class).in_use() == 1;
         let by_worker = request.op.body.kind.needs_kernel_worker() && alone();

@@ -143,8 +143,9 @@ impl Frames {
         }
     }
 
-    /// The frame of a window: held if the window is resident, otherwise a free one for the caller to
-    /// load it. The second value is `LOADING` then, and the state of the resident window otherwise.
+    /// The frame of a window: held if the window is resident, otherwise a free one for the caller
+    /// to load it. The second value is `LOADING` then, and the state of the resident window
+    /// otherwise.
     fn claim(&self, window: &Window) -> Result<(usize, i32), Refused> {
         let size = window.size();
         let mut table = lock(&self.table);

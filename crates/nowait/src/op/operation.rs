@@ -51,9 +51,9 @@ pub(crate) trait Operation {
 macro_rules! transfer {
     ($type:ident) => {
         impl $type {
-            /// Sets `RWF_*` flags: those of preadv2(2) for a read, those of pwritev2(2) for a write.
-            /// A write with [`DSYNC`](RwFlags::DSYNC) completes when its data, and the metadata
-            /// needed to read it back, are on the device.
+            /// Sets `RWF_*` flags: those of preadv2(2) for a read, those of pwritev2(2) for a
+            /// write. A write with [`DSYNC`](RwFlags::DSYNC) completes when its data, and the
+            /// metadata needed to read it back, are on the device.
             #[must_use]
             pub fn flags(mut self, flags: RwFlags) -> $type {
                 self.flags = flags;

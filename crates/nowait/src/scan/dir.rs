@@ -42,8 +42,8 @@ impl Dir {
         }
     }
 
-    /// The path: the root's as it was given, and the names below. It is empty for the root of a scan
-    /// or walk that began with a descriptor.
+    /// The path: the root's as it was given, and the names below. It is empty for the root of a
+    /// scan or walk that began with a descriptor.
     pub fn path(&self) -> &Arc<Path> {
         &self.path
     }

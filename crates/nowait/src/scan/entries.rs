@@ -43,8 +43,8 @@ impl<J: Source> Results<J::Stats> for TaskGroup<J> {
 /// The entries of a [`Scan`](crate::Scan) or a [`Walk`](crate::Walk) in progress. Dropping it
 /// cancels the scan or walk.
 ///
-/// It is a blocking iterator of entries. For futures see [`batch`](Entries::batch). `S` is the type of
-/// its [`stats`](Entries::stats).
+/// It is a blocking iterator of entries. For futures see [`batch`](Entries::batch). `S` is the type
+/// of its [`stats`](Entries::stats).
 pub struct Entries<S> {
     group: Arc<dyn Results<S>>,
     /// The current batch of the iterator, and the index of its next entry.

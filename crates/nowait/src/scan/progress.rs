@@ -369,8 +369,8 @@ impl Progress {
             || (self.listers == 0 && self.buffered.entries == 0)
     }
 
-    /// The number of entries that are sorted together: half of the limit, so that the other half can be
-    /// listed meanwhile.
+    /// The number of entries that are sorted together: half of the limit, so that the other half
+    /// can be listed meanwhile.
     fn run_len(&self) -> usize {
         if self.by_name.is_some() {
             usize::MAX

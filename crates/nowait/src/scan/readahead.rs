@@ -23,9 +23,9 @@ use crate::task_group::TaskGroup;
 pub struct Readahead(Arc<TaskGroup<Progress>>);
 
 /// Begins to load the inodes of a directory into the kernel's caches. The calling thread only opens
-/// the directory. With [`Options::xattrs`], the extended attributes are loaded too: `ls -l` asks for
-/// their names. The options [`order`](Options::order) and [`dont_sync`](Options::dont_sync) have no
-/// effect.
+/// the directory. With [`Options::xattrs`], the extended attributes are loaded too: `ls -l` asks
+/// for their names. The options [`order`](Options::order) and [`dont_sync`](Options::dont_sync)
+/// have no effect.
 ///
 /// ```
 /// use nowait::scan::{Options, readahead};
@@ -47,8 +47,8 @@ pub fn readahead(directory: impl AsRef<Path>, options: &Options) -> Result<Reada
 
 /// As [`readahead`], of an open directory, from a position of it on. Returns the position after the
 /// last entry, at which the next call continues. The calling thread lists the entries, up to the
-/// limit of [`max_entries`](Options::max_entries), and workers load their inodes. It moves the position of
-/// the open file, which duplicates of the descriptor share.
+/// limit of [`max_entries`](Options::max_entries), and workers load their inodes. It moves the
+/// position of the open file, which duplicates of the descriptor share.
 ///
 /// Position 0 is the beginning. The others are those of getdents64(2), `d_off`. At the end of the
 /// directory no entry is listed: [`Stats::listed`] is 0.

@@ -77,8 +77,8 @@ macro_rules! transfer {
         ) -> Result<usize, Errno> {
             let len = len.min(MAX_RW);
             let raw = fd.as_raw_fd();
-            // SAFETY: the caller's obligation. The iovec is valid during the call. A call that writes to
-            // the file only reads the memory, which may be constant.
+            // SAFETY: the caller's obligation. The iovec is valid during the call. A call that
+            // writes to the file only reads the memory, which may be constant.
             unsafe {
                 match (flags, offset) {
                     (0, Some(at)) => {
