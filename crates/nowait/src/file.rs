@@ -5,6 +5,7 @@
 //! any point is safe: the operation keeps the memory that the kernel may still touch until it is
 //! complete.
 
+mod keep_cache;
 mod open;
 mod open_cached;
 mod open_regular;
@@ -16,6 +17,7 @@ mod vectored_at;
 mod write_at;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 pub use open::{Open, OpenOptions};
 pub use read_at::ReadAt;
@@ -28,6 +30,9 @@ pub(crate) use open_cached::open_cached;
 pub(crate) use open_cached::resolve_cached;
 pub(crate) use open_regular::{hold_regular, open_held_regular};
 
+use keep_cache::{Evicts, KeepCache};
+use transfer::Parts;
+
 use crate::buffer::{IoBuf, IoBufMut, UninitSlice};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
@@ -35,7 +40,7 @@ use crate::handle::Handle;
 use crate::op::Fsync;
 use crate::read::blocking::{fill_space, refused};
 use crate::read::{Plan, Recent};
-use crate::residency::Probe;
+use crate::residency::{Probe, Reason};
 use crate::sys::retry;
 use crate::sys::{self, Errno, rw};
 
@@ -59,6 +64,7 @@ use crate::sys::{self, Errno, rw};
 pub struct File {
     handle: Handle,
     engine: Engine,
+    keep_cache: Option<Arc<KeepCache>>,
 }
 
 impl File {
@@ -67,20 +73,15 @@ impl File {
     /// # Errors
     /// The errors of fstat(2), fstatfs(2) or fcntl(2).
     pub fn from_fd(fd: impl Into<OwnedFd>, engine: &Engine) -> Result<File> {
-        Ok(File {
-            // The engine's mode is set on the handle, because a strict file is set up for its mode.
-            handle: Handle::with(fd.into(), None, Some(engine.policy().mode))?,
-            engine: engine.clone(),
-        })
+        // The engine's mode is set on the handle, because a strict file is set up for its mode.
+        let handle = Handle::with(fd.into(), None, Some(engine.policy().mode))?;
+        Ok(File::of(handle, engine.clone()))
     }
 
     /// Creates a file on this engine from a handle, such as one of a set of registered files
     /// ([`FileSet::insert`](crate::engine::FileSet::insert)).
     pub fn from_handle(handle: &Handle, engine: &Engine) -> File {
-        File {
-            handle: handle.clone(),
-            engine: engine.clone(),
-        }
+        File::of(handle.clone(), engine.clone())
     }
 
     /// Reads into `buffer` from `offset` on. The count is less than the buffer's capacity only at
@@ -88,13 +89,13 @@ impl File {
     ///
     /// As with pread(2), the file's own position does not move.
     pub fn read_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> ReadAt<'_, B> {
-        ReadAt::new(&self.handle, &self.engine, buffer, offset, false)
+        ReadAt::new(self.parts(), buffer, offset, false)
     }
 
     /// Fills `buffer` from `offset` on. Fails with [`ErrorKind::UnexpectedEof`] if the file ends
     /// earlier.
     pub fn read_exact_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> ReadAt<'_, B> {
-        ReadAt::new(&self.handle, &self.engine, buffer, offset, true)
+        ReadAt::new(self.parts(), buffer, offset, true)
     }
 
     /// Reads into borrowed memory from `offset` on. Blocks. The count is less than the length only
@@ -139,18 +140,20 @@ impl File {
         if let Some(why) = refused(&self.handle, space, offset) {
             return Err(self.failed(operation, why));
         }
+        let keep = self.keep_cache.as_ref();
+        let _access = keep.and_then(|it| it.read(offset, space.len(), Evicts::Caller));
         fill_space(&self.handle, space, offset)
             .map_err(|errno| Error::os(operation, errno).on(self.handle.shared_path()))
     }
 
     /// Writes `buffer` at `offset`. The count may be less than its length; see pwrite(2).
     pub fn write_at<B: IoBuf>(&self, buffer: B, offset: u64) -> WriteAt<'_, B> {
-        WriteAt::new(&self.handle, &self.engine, buffer, offset, false)
+        WriteAt::new(self.parts(), buffer, offset, false)
     }
 
     /// Writes all of `buffer` at `offset`.
     pub fn write_all_at<B: IoBuf>(&self, buffer: B, offset: u64) -> WriteAt<'_, B> {
-        WriteAt::new(&self.handle, &self.engine, buffer, offset, true)
+        WriteAt::new(self.parts(), buffer, offset, true)
     }
 
     /// Writes borrowed bytes at `offset`. Blocks. The count may be less than the length.
@@ -164,6 +167,8 @@ impl File {
                 return Err(self.failed("write_at", why));
             }
         }
+        let keep = self.keep_cache.as_ref();
+        let _access = keep.and_then(|it| it.write(offset, bytes.len(), Evicts::Caller));
         retry::interrupted(|| rw::pwritev2(self.handle.as_fd(), bytes, Some(offset), 0))
             .map_err(|e| Error::os("write_at", e).on(self.handle.shared_path()))
     }
@@ -242,11 +247,21 @@ impl File {
     /// # Ok::<(), nowait::Error>(())
     /// ```
     pub fn residency(&self) -> Probe<'_> {
-        Probe::with_cache(
-            self.handle.as_fd(),
-            self.handle.residency(),
-            self.handle.shared_path(),
-        )
+        self.handle.probe()
+    }
+
+    /// Returns true if reads and writes of this file leave the page cache as it was
+    /// ([`OpenOptions::keep_cache`]), and false if the option was not set or the file has no pages
+    /// that can be evicted (tmpfs, O_DIRECT, devices).
+    ///
+    /// # Errors
+    /// The reason why the option has no effect: the kernel does not report which pages are cached.
+    /// Then nothing is evicted.
+    pub fn keeps_cache(&self) -> Result<bool, Reason> {
+        match self.keep_cache {
+            Some(_) => self.residency().source().map(|_| true),
+            None => Ok(false),
+        }
     }
 
     /// The plan for a read of `len` bytes: the decision that [`read_at`](File::read_at) would take
@@ -274,9 +289,12 @@ impl File {
     }
 
     /// Creates a file on an engine from a handle.
-    #[cfg(feature = "tokio")]
     pub(crate) fn of(handle: Handle, engine: Engine) -> File {
-        File { handle, engine }
+        File {
+            handle,
+            engine,
+            keep_cache: None,
+        }
     }
 
     /// The handle, for creating operations.
@@ -287,12 +305,21 @@ impl File {
     /// The descriptor of a file that no operation was started on.
     pub(crate) fn into_fd(self) -> Result<OwnedFd> {
         let failed = |_| Error::os("open", Errno::BADF);
+        drop(self.keep_cache);
         self.handle.into_fd().map_err(failed)
     }
 
     /// The engine of this file.
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    fn parts(&self) -> Parts<'_> {
+        Parts {
+            handle: &self.handle,
+            engine: &self.engine,
+            keep_cache: self.keep_cache.as_deref(),
+        }
     }
 
     fn failed(&self, operation: &'static str, kind: ErrorKind) -> Error {

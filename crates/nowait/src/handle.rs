@@ -18,7 +18,7 @@ use crate::kernel::support::SupportCell;
 use crate::policy::history::History;
 use crate::policy::mode::Mode;
 use crate::policy::readahead::Readahead;
-use crate::residency::SourceCache;
+use crate::residency::{Probe, SourceCache};
 use crate::sys;
 use crate::sys::sync::{Mutex, MutexGuard, lock};
 
@@ -276,6 +276,11 @@ impl Handle {
 
     pub(crate) fn residency(&self) -> &SourceCache {
         &self.0.residency
+    }
+
+    /// Queries the residency of the file, with the source that was chosen for it.
+    pub(crate) fn probe(&self) -> Probe<'_> {
+        Probe::with_cache(self.as_fd(), &self.0.residency, self.shared_path())
     }
 
     /// Returns true if a residency source is correct for this file.

@@ -58,6 +58,7 @@
 mod answer;
 mod ask;
 mod choice;
+mod kept;
 mod mapped;
 mod page_map;
 mod pages;
@@ -70,6 +71,7 @@ use std::sync::Arc;
 
 pub use answer::{Answer, Reason, Source};
 pub(crate) use ask::{Coverage, SourceCache};
+pub(crate) use kept::{Kept, Span};
 pub use page_map::{PageMap, Run, Runs};
 pub use pages::page_size;
 

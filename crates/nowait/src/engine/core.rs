@@ -32,7 +32,8 @@ pub(crate) struct Core {
     has_files: AtomicBool,
     /// The permits of each class.
     permits: [Semaphore; Class::ALL.len()],
-    /// Limits the readaheads in flight, which nothing waits for. The limit is the engine's depth.
+    /// Limits the readaheads and evictions in flight, which nothing waits for. The limit is the
+    /// engine's depth.
     pub(super) aheads: Semaphore,
     pub(super) deadlines: Arc<Deadlines>,
     pub(super) process: Owner,

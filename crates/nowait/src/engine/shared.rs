@@ -298,7 +298,7 @@ impl Engine {
     /// Runs the part of an operation that belongs to the calling thread.
     pub(super) fn begin(&self, op: Op) -> CallerResult {
         let (begun, readahead) = begin(&self.read_path(), op);
-        self.read_ahead(readahead);
+        self.advise(readahead);
         begun
     }
 
@@ -331,7 +331,7 @@ impl Engine {
                 batch,
             };
             let (begun, readahead) = begin(&path, op);
-            self.read_ahead(readahead);
+            self.advise(readahead);
             match begun {
                 CallerResult::Done(done) => drop(completions.push(class, done)),
                 CallerResult::Rest(op) => {
@@ -406,9 +406,9 @@ impl Engine {
         ticket
     }
 
-    /// Queues a readahead for a worker.
-    pub(crate) fn read_ahead(&self, readahead: Option<Op>) {
-        let Some(op) = readahead else { return };
+    /// Queues a readahead or an eviction for a worker. Drops it if too many are queued.
+    pub(crate) fn advise(&self, advice: Option<Op>) {
+        let Some(op) = advice else { return };
         let shared = self.shared();
         let ticket = Ticket(shared.tickets.fetch_add(1, Ordering::Relaxed));
         if let Some(request) = Request::ahead(&shared.core, op, ticket) {

@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 use rustix::fs::OFlags;
 
 use super::File;
+use super::keep_cache::KeepCache;
 use super::open_cached::open_cached;
 use super::open_regular::open_regular;
 use crate::engine::completion::Completion;
@@ -50,6 +51,7 @@ pub struct OpenOptions {
     direct: bool,
     unaligned: bool,
     regular: bool,
+    keep_cache: bool,
     cache_mode: Option<Mode>,
     engine: Option<Engine>,
 }
@@ -85,6 +87,7 @@ impl OpenOptions {
             direct: false,
             unaligned: false,
             regular: false,
+            keep_cache: false,
             cache_mode: None,
             engine: None,
         }
@@ -143,6 +146,44 @@ impl OpenOptions {
         /// assert_eq!(refused.unwrap_err().kind(), nowait::ErrorKind::NotRegular);
         /// ```
         regular: bool,
+        /// Leaves the page cache as it was. Pages that a read or write of this file makes resident
+        /// are evicted behind it, with POSIX_FADV_DONTNEED of posix_fadvise(2), in windows of 8
+        /// MiB. Pages that were resident before stay, and cached data is returned at once.
+        ///
+        /// - The kernel is asked which pages of a window are resident before the first read or write
+        ///   of the window. If it does not tell, nothing is evicted: see
+        ///   [`File::keeps_cache`].
+        /// - About 64 MiB of a file stay in the cache until the last [`File`] of it that was
+        ///   opened with this option is closed. Files of the process that are opened with it share
+        ///   what is known of the inode.
+        /// - Written data is evicted once it is written back. When the file is closed, a worker
+        ///   waits for that, at most for 2 seconds. To be sure, call
+        ///   [`sync_data`](File::sync_data) before. A process that ends earlier leaves the pages
+        ///   in the cache.
+        /// - Pages that another process reads first while this file is open may be evicted, too.
+        ///   Pages that another process maps, locks or has changed stay.
+        /// - It applies to the reads and writes of [`File`]. It does not apply to operations on
+        ///   its handle, mappings, and the tokio file. A future that is dropped before its read is
+        ///   complete may leave pages.
+        ///
+        /// ```
+        /// use nowait::residency::residency;
+        /// # let dir = tempfile::tempdir_in(".")?;
+        /// # let path = dir.path().join("file");
+        /// # std::fs::write(&path, vec![7; 100_000])?;
+        /// let before = residency(std::fs::File::open(&path)?, 0..u64::MAX)?;
+        /// let file = nowait::OpenOptions::new().read(true).keep_cache(true).blocking_open(&path)?;
+        /// if let Err(reason) = file.keeps_cache() {
+        ///     println!("{reason}");
+        /// }
+        /// let mut buf = [0; 4096];
+        /// assert_eq!(file.blocking_read_at(&mut buf, 50_000)?, 4096);
+        /// drop(file);
+        /// let after = residency(std::fs::File::open(&path)?, 0..u64::MAX)?;
+        /// assert_eq!(before.known().map(|it| it.cached), after.known().map(|it| it.cached));
+        /// # Ok::<(), std::io::Error>(())
+        /// ```
+        keep_cache: bool,
     }
 
     /// Sets how this file's reads treat the page cache, instead of the engine's mode.
@@ -197,7 +238,11 @@ impl OpenOptions {
         if self.unaligned {
             handle = handle.with_unaligned_reads();
         }
-        Ok(File { handle, engine })
+        let mut file = File::of(handle, engine);
+        if self.keep_cache {
+            file.keep_cache = KeepCache::new(&file.handle, &file.engine);
+        }
+        Ok(file)
     }
 
     fn on(&self) -> Result<Engine> {

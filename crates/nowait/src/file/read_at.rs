@@ -6,12 +6,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::transfer::{CallerResult, Transfer};
+use super::keep_cache::Evicts;
+use super::transfer::{CallerResult, Parts, Transfer};
 use crate::buffer::{IoBufMut, downcast};
-use crate::engine::Engine;
 use crate::engine::completion::BufResult;
 use crate::error::{Error, ErrorKind};
-use crate::handle::Handle;
 use crate::kernel::flags::RwFlags;
 use crate::op::{Op, Read};
 use crate::read::Start;
@@ -28,18 +27,12 @@ pub struct ReadAt<'a, B>(Transfer<'a, B>);
 impl<B> Unpin for ReadAt<'_, B> {}
 
 impl<'a, B: IoBufMut> ReadAt<'a, B> {
-    pub(super) fn new(
-        handle: &'a Handle,
-        engine: &'a Engine,
-        buffer: B,
-        offset: u64,
-        exact: bool,
-    ) -> ReadAt<'a, B> {
+    pub(super) fn new(file: Parts<'a>, buffer: B, offset: u64, exact: bool) -> ReadAt<'a, B> {
         let (name, short) = match exact {
             true => ("read_exact_at", Some(ErrorKind::UnexpectedEof)),
             false => ("read_at", None),
         };
-        ReadAt(Transfer::new(handle, engine, name, short, buffer, offset))
+        ReadAt(Transfer::new(file, name, short, buffer, offset))
     }
 
     /// Sets the `RWF_*` flags.
@@ -65,13 +58,15 @@ impl<B: IoBufMut> Future for ReadAt<'_, B> {
 }
 
 fn begin<B: IoBufMut>(read: &mut Transfer<'_, B>, mut buffer: B) -> CallerResult<B> {
-    let (handle, engine) = (read.handle, read.engine);
+    let (handle, engine) = (read.file.handle, read.file.engine);
     let started = start_into(&mut buffer, |space| {
         read.len = space.len();
+        let keep = read.file.keep_cache;
+        read.access = keep.and_then(|it| it.read(read.offset, read.len, Evicts::Worker));
         let path = engine.read_path();
         path.start(handle, space, Some(read.offset), read.flags)
     });
-    engine.read_ahead(started.readahead);
+    engine.advise(started.readahead);
     match started.outcome {
         Start::Done(n, provenance) => CallerResult::Done(BufResult::new(Ok(n), buffer, provenance)),
         Start::Failed(errno) => {

@@ -3,6 +3,7 @@
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
+use super::keep_cache::{Access, KeepCache};
 use crate::engine::completion::{BufResult, Completion};
 use crate::engine::{Engine, OpFuture};
 use crate::error::{Error, ErrorKind};
@@ -10,11 +11,20 @@ use crate::handle::Handle;
 use crate::kernel::flags::RwFlags;
 use crate::op::Op;
 
+/// The parts of a [`File`](crate::File).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts<'a> {
+    pub(super) handle: &'a Handle,
+    pub(super) engine: &'a Engine,
+    pub(super) keep_cache: Option<&'a KeepCache>,
+}
+
 /// A positional read or write, as a future.
 #[derive(Debug)]
 pub(super) struct Transfer<'a, B> {
-    pub(super) handle: &'a Handle,
-    pub(super) engine: &'a Engine,
+    pub(super) file: Parts<'a>,
+    /// The use of the page cache, if it is to be left as it was.
+    pub(super) access: Option<Access<'a>>,
     /// The name of the operation, for errors.
     pub(super) name: &'static str,
     /// The error of a short transfer, if it has to be complete.
@@ -43,16 +53,15 @@ pub(super) enum CallerResult<B> {
 
 impl<'a, B> Transfer<'a, B> {
     pub(super) fn new(
-        handle: &'a Handle,
-        engine: &'a Engine,
+        file: Parts<'a>,
         name: &'static str,
         short: Option<ErrorKind>,
         buffer: B,
         offset: u64,
     ) -> Transfer<'a, B> {
         Transfer {
-            handle,
-            engine,
+            file,
+            access: None,
             name,
             short,
             state: State::New(buffer),
@@ -94,7 +103,7 @@ impl<'a, B> Transfer<'a, B> {
             op,
             provenance,
             ..
-        } = ready!(operation.poll(self.engine, cx));
+        } = ready!(operation.poll(self.file.engine, cx));
         self.state = State::Done;
         match own(op) {
             Some(buf) => Poll::Ready(self.finish(BufResult::new(result, buf, provenance))),
@@ -103,8 +112,9 @@ impl<'a, B> Transfer<'a, B> {
     }
 
     /// Names the operation and the file in the error.
-    fn finish(&self, mut done: BufResult<B>) -> BufResult<B> {
-        let path = self.handle.shared_path();
+    fn finish(&mut self, mut done: BufResult<B>) -> BufResult<B> {
+        self.access = None;
+        let path = self.file.handle.shared_path();
         done.result = match (done.result, self.short) {
             (Ok(n), Some(short)) if n < self.len => Err(Error::new(self.name, short).on(path)),
             (Ok(n), _) => Ok(n),

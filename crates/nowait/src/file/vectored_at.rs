@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::Poll;
 
+use super::keep_cache::Evicts;
 use super::{File, ReadAt};
 use crate::buffer::{IoBuf, IoBufMut, Source, downcast_source};
 use crate::engine::OpFuture;
@@ -112,6 +113,9 @@ impl File {
         if let Err(error) = self.engine.check_process("write_vectored_at") {
             return BufResult::failed(failed(error), buffers);
         }
+        let len = buffers.iter().map(|buffer| buffer.bytes().len()).sum();
+        let keep = self.keep_cache.as_ref();
+        let _access = keep.and_then(|it| it.write(offset, len, Evicts::Worker));
         let sources = buffers.into_iter().map(|b| Box::new(b) as Source).collect();
         let op = Writev::new(&self.handle, sources, offset);
         let mut operation = OpFuture::new(Op::from(op));

@@ -6,12 +6,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::transfer::{CallerResult, Transfer};
+use super::keep_cache::Evicts;
+use super::transfer::{CallerResult, Parts, Transfer};
 use crate::buffer::{IoBuf, downcast_source};
-use crate::engine::Engine;
 use crate::engine::completion::BufResult;
 use crate::error::{Error, ErrorKind};
-use crate::handle::Handle;
 use crate::kernel::flags::RwFlags;
 use crate::op::{Op, Write};
 use crate::policy::provenance::Provenance;
@@ -27,18 +26,12 @@ pub struct WriteAt<'a, B>(Transfer<'a, B>);
 impl<B> Unpin for WriteAt<'_, B> {}
 
 impl<'a, B: IoBuf> WriteAt<'a, B> {
-    pub(super) fn new(
-        handle: &'a Handle,
-        engine: &'a Engine,
-        buffer: B,
-        offset: u64,
-        all: bool,
-    ) -> WriteAt<'a, B> {
+    pub(super) fn new(file: Parts<'a>, buffer: B, offset: u64, all: bool) -> WriteAt<'a, B> {
         let (name, short) = match all {
             true => ("write_all_at", Some(ErrorKind::WriteZero)),
             false => ("write_at", None),
         };
-        WriteAt(Transfer::new(handle, engine, name, short, buffer, offset))
+        WriteAt(Transfer::new(file, name, short, buffer, offset))
     }
 
     /// Sets the `RWF_*` flags.
@@ -64,12 +57,14 @@ impl<B: IoBuf> Future for WriteAt<'_, B> {
 }
 
 fn begin<B: IoBuf>(write: &mut Transfer<'_, B>, buffer: B) -> CallerResult<B> {
-    let (handle, engine) = (write.handle, write.engine);
+    let (handle, engine) = (write.file.handle, write.file.engine);
     let bytes = buffer.bytes();
     write.len = bytes.len();
     if let Err(errno) = checked(Some(write.offset), bytes.len()) {
         return CallerResult::Done(BufResult::failed(Error::os(write.name, errno), buffer));
     }
+    let keep = write.file.keep_cache;
+    write.access = keep.and_then(|it| it.write(write.offset, write.len, Evicts::Worker));
     let done = match write.flags.is_empty() {
         true => write::start(engine.policy(), handle, bytes, Some(write.offset)),
         false => 0,

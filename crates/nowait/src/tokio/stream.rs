@@ -154,7 +154,7 @@ impl Stream {
                 path.start(handle, space, None, RwFlags::empty())
             })
         })?;
-        engine.read_ahead(started.readahead);
+        engine.advise(started.readahead);
         match started.outcome {
             Start::Failed(errno) => Some(Err(errno.into())),
             Start::Rest(rest) if rest.done == 0 => None,

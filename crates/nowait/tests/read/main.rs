@@ -24,6 +24,7 @@ mod cached_read;
 mod direct;
 mod history;
 mod hit_path;
+mod keep_cache;
 mod other_uid;
 mod overlay;
 mod provenance;

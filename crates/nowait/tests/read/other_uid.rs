@@ -49,7 +49,7 @@ fn as_nobody_on(mount: &TestMount, sample: &Sample, role: &str) {
 }
 
 /// Gives all users access to the mount point.
-fn open_the_way(path: &Path) {
+pub fn open_the_way(path: &Path) {
     let temp = std::env::temp_dir().canonicalize().expect("a path");
     for dir in path.ancestors().take_while(|dir| *dir != temp) {
         let mode = fs::metadata(dir).expect("stat").permissions().mode();

@@ -65,7 +65,7 @@ fn askers<'a>(filesystem: Filesystem, fd: &'a File) -> Vec<Probe<'a>> {
 }
 
 /// Which pages of a file are cached, by a plain mincore(2) of all of it.
-fn seen(path: &Path) -> BTreeSet<u64> {
+pub fn seen(path: &Path) -> BTreeSet<u64> {
     let file = File::open(path).expect("open");
     let len = file.metadata().expect("stat").len() as usize;
     let mut resident = vec![0u8; len.div_ceil(page() as usize)];
@@ -85,7 +85,7 @@ fn seen(path: &Path) -> BTreeSet<u64> {
 }
 
 /// Makes exactly these pages of a file cached.
-fn arrange(sample: &Sample, cached: &BTreeSet<u64>) {
+pub fn arrange(sample: &Sample, cached: &BTreeSet<u64>) {
     // A page in a per-processor queue is not evicted at the first try.
     for _ in 0..20 {
         sample.evict();

@@ -1,0 +1,352 @@
+//! Files that are opened with `keep_cache`: whatever is read and written, the page cache is
+//! afterwards as it was before.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use nowait::engine::{Engine, Options};
+use nowait::residency::Reason;
+use nowait::{File, Mode, OpenOptions};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use slowdisk::{Filesystem, TestMount};
+
+use crate::common::backends::backends;
+use crate::common::children::role;
+use crate::common::limit::Limit;
+use crate::common::mounts::{ON_DISK, mounted};
+use crate::common::nobody::in_child_as_nobody;
+use crate::common::samples::Sample;
+use crate::common::wait::wait_until;
+use crate::other_uid::open_the_way;
+use crate::overlay::overlay_with;
+use crate::residency::{arrange, seen};
+
+const MIB: u64 = 1 << 20;
+const PAGE: u64 = 4096;
+
+/// The filesystems that have a device, and overlayfs.
+fn sample(filesystem: Filesystem, size: u64) -> Option<(TestMount, Sample)> {
+    if let Err(missing) = filesystem.available() {
+        slowdisk::skip_or_fail(missing);
+        return None;
+    }
+    if filesystem == Filesystem::Overlay {
+        return Some(overlay_with("file", size));
+    }
+    let mount = TestMount::new(filesystem).expect("a fresh filesystem");
+    let sample = Sample::new(mount.path(), "file", size);
+    Some((mount, sample))
+}
+
+fn filesystems() -> impl Iterator<Item = Filesystem> {
+    ON_DISK.into_iter().chain([Filesystem::Overlay])
+}
+
+fn open(engine: &Engine, path: &Path, writes: bool) -> File {
+    let mut options = OpenOptions::new();
+    options.read(true).write(writes).engine(engine);
+    let file = options.keep_cache(true).blocking_open(path).expect("open");
+    assert_eq!(file.keeps_cache(), Ok(true));
+    file
+}
+
+/// Reads, and compares the bytes.
+fn check(file: &File, sample: &Sample, offset: u64, len: usize) {
+    let mut buf = vec![0; len];
+    let n = file.blocking_read_at(&mut buf[..], offset).expect("read");
+    assert!(
+        &buf[..n] == sample.expected(offset, len),
+        "{len} from {offset}"
+    );
+}
+
+async fn check_by_future(file: &File, sample: &Sample, offset: u64, len: usize) {
+    let done = file.read_at(vec![0; len], offset).await;
+    let n = done.result.expect("read");
+    assert!(
+        &done.buf[..n] == sample.expected(offset, len),
+        "{len} from {offset}"
+    );
+}
+
+/// Waits until all other pages are evicted, and returns the pages of `cached` that are gone. A
+/// worker evicts pages that the kernel still reads.
+#[track_caller]
+fn gone(sample: &Sample, cached: &BTreeSet<u64>) -> BTreeSet<u64> {
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        let after = seen(&sample.path);
+        let stayed: Vec<u64> = (&after - cached).into_iter().take(20).collect();
+        if stayed.is_empty() {
+            return cached - &after;
+        }
+        let path = sample.path.display();
+        assert!(Instant::now() < end, "{path}: pages stayed: {stayed:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Repeats a test that returns the pages that are gone. Some machines reclaim pages without a
+/// shortage of memory (DAMON), so a test fails only if pages are gone each time.
+#[track_caller]
+fn until_none_is_gone(test: impl Fn() -> BTreeSet<u64>) {
+    for tries in 1.. {
+        let gone = test();
+        if gone.is_empty() {
+            return;
+        }
+        assert!(tries < 4, "pages are gone: {gone:?}");
+    }
+}
+
+/// Makes exactly these pages cached, and checks that they are after `test`, and no others.
+#[track_caller]
+fn keeps(sample: &Sample, cached: &BTreeSet<u64>, test: impl Fn()) {
+    until_none_is_gone(|| {
+        arrange(sample, cached);
+        test();
+        gone(sample, cached)
+    });
+}
+
+/// Calls a test with a file on each filesystem, and an engine of each backend.
+fn each(size: u64, test: impl Fn(&Sample, &Engine, Filesystem)) {
+    for filesystem in filesystems() {
+        let Some((_mount, sample)) = sample(filesystem, size) else {
+            continue;
+        };
+        for backend in backends() {
+            let _limit = Limit::new(format!("{filesystem} {backend}"));
+            let engine = Options::new().backend(backend).build().expect("an engine");
+            // A file of a lower layer is copied up when it is opened for writing. That caches it.
+            drop(open(&engine, &sample.path, true));
+            test(&sample, &engine, filesystem);
+        }
+    }
+}
+
+/// Runs of pages of each length, from single pages to much of the file.
+fn runs(pages: u64) -> impl Strategy<Value = BTreeSet<u64>> {
+    let runs = prop::collection::vec((0..pages, 0..11u32), 0..12);
+    runs.prop_map(move |runs| {
+        let run = |(start, log): (u64, u32)| start..(start + (1 << log)).min(pages);
+        runs.into_iter().flat_map(run).collect()
+    })
+}
+
+#[test]
+fn the_cache_is_as_before_after_random_reads_of_several_threads_and_handles() {
+    let size = 20 * MIB + 99;
+    each(size, |sample, engine, _| {
+        let mut runner = TestRunner::new(Config {
+            failure_persistence: None,
+            cases: Config::default().cases.min(5),
+            // A failed case waits for some seconds.
+            max_shrink_iters: 2,
+            ..Config::default()
+        });
+        let read = (0..size + 9000, prop_oneof![1..9000usize, 1..2_000_000usize]);
+        let reads = prop::collection::vec(read, 1..30);
+        runner
+            .run(&(runs(size.div_ceil(PAGE)), reads), |(cached, reads)| {
+                keeps(sample, &cached, || {
+                    let files = [false, true].map(|writes| open(engine, &sample.path, writes));
+                    let (one, others) = reads.split_at(reads.len() / 2);
+                    std::thread::scope(|scope| {
+                        for file in &files {
+                            scope.spawn(move || {
+                                for (offset, len) in one {
+                                    check(file, sample, *offset, *len);
+                                }
+                            });
+                        }
+                        let futures = others
+                            .iter()
+                            .map(|(at, len)| check_by_future(&files[0], sample, *at, *len));
+                        pollster::block_on(join_all(futures));
+                    });
+                });
+                Ok::<(), TestCaseError>(())
+            })
+            .unwrap();
+    });
+}
+
+#[test]
+fn pages_behind_the_reader_are_evicted_while_the_file_is_open() {
+    let size = 160 * MIB;
+    for filesystem in filesystems() {
+        let Some((_mount, sample)) = sample(filesystem, size) else {
+            continue;
+        };
+        let engine = Engine::new().expect("an engine");
+        let cached: BTreeSet<u64> = (0..100).chain(5000..5003).collect();
+        for by_futures in [false, true] {
+            keeps(&sample, &cached, || {
+                let file = open(&engine, &sample.path, false);
+                for at in (0..size).step_by(1 << 20) {
+                    match by_futures {
+                        true => pollster::block_on(check_by_future(&file, &sample, at, 1 << 20)),
+                        false => check(&file, &sample, at, 1 << 20),
+                    }
+                }
+                // Eight windows are not evicted yet.
+                wait_until("the windows behind the reader are evicted", || {
+                    seen(&sample.path).len() as u64 <= 64 * MIB / PAGE + 103
+                });
+            });
+        }
+    }
+}
+
+#[test]
+fn written_pages_are_evicted_when_they_are_written_back_and_resident_ones_stay() {
+    let size = 20 * MIB + 99;
+    each(size, |sample, engine, _| {
+        let cached: BTreeSet<u64> = (7..20).chain(3000..3500).collect();
+        keeps(sample, &cached, || {
+            let file = open(engine, &sample.path, true);
+            for (at, len) in [(3 * PAGE, 30 * PAGE), (2_999 * PAGE + 7, 9 * MIB), (0, 1)] {
+                let bytes = sample.expected(at, len as usize).to_vec();
+                file.blocking_write_all_at(&bytes, at).expect("write");
+                let written = pollster::block_on(file.write_all_at(bytes, at));
+                written.result.expect("write");
+            }
+            pollster::block_on(file.sync_data()).expect("sync");
+        });
+        // Without a call of fsync(2), a worker waits until they are written.
+        keeps(sample, &cached, || {
+            let file = open(engine, &sample.path, true);
+            let bytes = sample.expected(MIB, 5_000).to_vec();
+            file.blocking_write_all_at(&bytes, MIB).expect("write");
+        });
+        sample.check();
+    });
+}
+
+#[test]
+fn a_file_that_grows_and_shrinks_leaves_no_pages_of_this_process() {
+    for filesystem in ON_DISK {
+        let mount = mounted!(filesystem);
+        let engine = Engine::new().expect("an engine");
+        let path = mount.path().join("grows");
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).keep_cache(true);
+        let file = options.engine(&engine).blocking_open(&path).expect("open");
+        for at in 0..40 {
+            file.blocking_write_all_at(&vec![7; 300_001], at * 300_001)
+                .expect("write");
+            let mut buf = vec![0; 400_000];
+            file.blocking_read_at(&mut buf[..], at * 300_001)
+                .expect("read");
+        }
+        file.blocking_sync_all().expect("sync");
+        fs::File::options()
+            .write(true)
+            .open(&path)
+            .and_then(|file| file.set_len(5 * MIB + 1))
+            .expect("truncate");
+        let mut buf = vec![0; 400_000];
+        file.blocking_read_at(&mut buf[..], 5 * MIB - 5)
+            .expect("read");
+        let past = file.blocking_read_at(&mut vec![0; 2 << 20][..], 11 * MIB);
+        assert_eq!(past.expect("read"), 0);
+        // Pages that another process appends are resident before they are read.
+        let other = fs::File::options().write(true).open(&path).expect("open");
+        other.write_all_at(&[8; 100_000], 12 * MIB).expect("append");
+        other.sync_all().expect("sync");
+        file.blocking_read_at(&mut buf[..], 12 * MIB).expect("read");
+        drop(file);
+        let appended: BTreeSet<u64> =
+            (12 * MIB / PAGE..(12 * MIB + 100_000).div_ceil(PAGE)).collect();
+        let sample = Sample {
+            path,
+            content: Vec::new(),
+        };
+        wait_until("all other pages are evicted", || {
+            let after = seen(&sample.path);
+            after.is_superset(&appended) && after.len() < appended.len() + 2
+        });
+    }
+}
+
+#[test]
+fn holes_leave_no_pages() {
+    for filesystem in ON_DISK {
+        let mount = mounted!(filesystem);
+        let data = MIB..2 * MIB;
+        let sample = Sample::sparse(mount.path(), "sparse", 70 * MIB, &[data]);
+        let engine = Engine::new().expect("an engine");
+        keeps(&sample, &BTreeSet::new(), || {
+            check(&open(&engine, &sample.path, false), &sample, 0, 70 << 20);
+        });
+    }
+}
+
+#[test]
+fn the_last_block_leaves_no_pages_if_blocks_are_larger_than_pages() {
+    slowdisk::require!(Filesystem::Xfs.available());
+    let mount = TestMount::builder(Filesystem::Xfs).mkfs_arg("-bsize=16384");
+    let mount = slowdisk::require!(mount.build());
+    let sample = Sample::new(mount.path(), "file", MIB + 1);
+    let engine = Engine::new().expect("an engine");
+    keeps(&sample, &BTreeSet::new(), || {
+        check(&open(&engine, &sample.path, false), &sample, 0, 2 << 20);
+    });
+}
+
+#[test]
+fn another_users_file_is_read_and_nothing_is_evicted() {
+    const NAME: &str = "NOWAIT_TEST_FILE";
+    if role().is_some() {
+        let path = PathBuf::from(std::env::var_os(NAME).expect("a file"));
+        for mode in [Mode::Eager, Mode::Strict] {
+            let mut options = OpenOptions::new();
+            options.read(true).keep_cache(true).cache_mode(mode);
+            let file = options.blocking_open(&path).expect("open");
+            assert_eq!(file.keeps_cache(), Err(Reason::NotOurs));
+            let mut buf = vec![0; 1 << 20];
+            file.blocking_read_exact_at(&mut buf[..], 0).expect("read");
+        }
+        return;
+    }
+    for filesystem in filesystems() {
+        let Some((mount, sample)) = sample(filesystem, 2 * MIB) else {
+            continue;
+        };
+        fs::set_permissions(&sample.path, fs::Permissions::from_mode(0o644)).expect("chmod");
+        let cached: BTreeSet<u64> = (100..200).collect();
+        arrange(&sample, &cached);
+        open_the_way(mount.path());
+        in_child_as_nobody(filesystem.name(), |command| {
+            command.env(NAME, &sample.path);
+        });
+        let after = seen(&sample.path);
+        assert!(after.is_superset(&cached), "{filesystem}");
+        assert!(
+            after.is_superset(&(0..MIB / PAGE).collect()),
+            "{filesystem}"
+        );
+    }
+}
+
+#[test]
+fn files_in_memory_and_devices_are_read_as_usual() {
+    let dir = tempfile::tempdir_in("/dev/shm").expect("a directory on tmpfs");
+    let path = dir.path().join("file");
+    fs::write(&path, b"bytes").expect("write");
+    for path in [path.as_path(), Path::new("/dev/zero")] {
+        let file = OpenOptions::new()
+            .read(true)
+            .keep_cache(true)
+            .blocking_open(path)
+            .expect("open");
+        assert_eq!(file.keeps_cache(), Ok(false));
+        assert_eq!(file.blocking_read_at(&mut [0; 4], 0).expect("read"), 4);
+    }
+}
