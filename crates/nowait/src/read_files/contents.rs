@@ -11,6 +11,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::OFlags;
 
@@ -19,6 +20,7 @@ use crate::file::{hold_regular, open_cached, open_held_regular};
 use crate::kernel::filesystem::Filesystem;
 use crate::metadata::Metadata;
 use crate::read::{self, Cached};
+use crate::residency::{Answer, Kept, Probe, Span};
 use crate::sys::cast::to_usize;
 use crate::sys::reopen::Descriptors;
 use crate::sys::retry;
@@ -76,12 +78,21 @@ pub(super) enum Outcome {
 }
 
 /// Reads a file if that does not wait for the device. `reserved` is the memory for its contents.
-pub(super) fn cached(path: PathBuf, reserved: u64, descriptors: &Descriptors) -> Outcome {
+pub(super) fn cached(
+    path: PathBuf,
+    reserved: u64,
+    descriptors: &Descriptors,
+    keep_cache: bool,
+) -> Outcome {
     let Some(Ok((fd, metadata))) = open_cached(&path, descriptors) else {
         return Outcome::Not(path, None);
     };
     let size = metadata.len();
     if size > reserved {
+        return Outcome::Not(path, Some(size));
+    }
+    // A read that fails would start readahead.
+    if keep_cache && lacks_pages(&fd, size) {
         return Outcome::Not(path, Some(size));
     }
     let Ok(mut bytes) = room(to_usize(size)) else {
@@ -104,8 +115,13 @@ pub(super) fn cached(path: PathBuf, reserved: u64, descriptors: &Descriptors) ->
 }
 
 /// Opens and reads a file.
-pub(super) fn read(path: PathBuf, reserved: u64, descriptors: &Descriptors) -> Outcome {
-    match whole(&path, reserved, descriptors) {
+pub(super) fn read(
+    path: PathBuf,
+    reserved: u64,
+    descriptors: &Descriptors,
+    keep_cache: bool,
+) -> Outcome {
+    match whole(&path, reserved, descriptors, keep_cache) {
         Ok(Ok((bytes, metadata))) => Outcome::Read(Ok(FileContents {
             path,
             bytes,
@@ -128,6 +144,7 @@ fn whole(
     path: &Path,
     reserved: u64,
     descriptors: &Descriptors,
+    keep_cache: bool,
 ) -> Result<Result<(Vec<u8>, Metadata), u64>> {
     let failed = |errno| failed(path, errno);
     let held = hold_regular(path, OFlags::empty());
@@ -139,8 +156,40 @@ fn whole(
     let fd = open(path, &held, descriptors).map_err(failed)?;
     drop(held);
     remember(&fd, &metadata);
+    let _kept = keep_cache.then(|| KeptFile::begin(&fd, size)).flatten();
     let bytes = to_end(&fd, size, reserved).map_err(failed)?;
     Ok(bytes.map(|bytes| (bytes, metadata)))
+}
+
+/// A file that leaves the page cache as it was. Dropping it evicts.
+struct KeptFile<'fd> {
+    probe: Probe<'fd>,
+    kept: Arc<Kept>,
+    span: Option<Span>,
+}
+
+impl<'fd> KeptFile<'fd> {
+    fn begin(fd: &'fd OwnedFd, size: u64) -> Option<KeptFile<'fd>> {
+        let probe = Probe::new(fd).ok()?;
+        let kept = Kept::open(fd).ok()?;
+        let span = kept.begin(&probe, 0..size, false);
+        Some(KeptFile { probe, kept, span })
+    }
+}
+
+impl Drop for KeptFile<'_> {
+    fn drop(&mut self) {
+        let ended = self.span.take().and_then(|span| self.kept.end(span));
+        for eviction in ended.into_iter().chain(self.kept.close()) {
+            eviction.run(&self.probe);
+        }
+    }
+}
+
+/// Returns true if the kernel reports that not all of the file is in the page cache.
+fn lacks_pages(fd: &OwnedFd, size: u64) -> bool {
+    let resident = Probe::new(fd).and_then(|probe| probe.is_resident(0, size));
+    resident.ok().and_then(Answer::known) == Some(false)
 }
 
 /// Opens a file for reading that [`hold_regular`] holds. With O_NONBLOCK, a read of a file of

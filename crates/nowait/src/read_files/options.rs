@@ -39,6 +39,7 @@ impl Options {
                 files: 1024,
                 bytes: 32 << 20,
                 in_order: false,
+                keep_cache: false,
                 workers: 32,
             },
             engine: None,
@@ -61,6 +62,14 @@ impl Options {
     #[must_use]
     pub fn in_order(mut self, yes: bool) -> Options {
         self.config.in_order = yes;
+        self
+    }
+
+    /// Leaves the page cache as it was: the pages of a file that were not resident before are
+    /// evicted when the file was read. See [`OpenOptions::keep_cache`](crate::OpenOptions::keep_cache).
+    #[must_use]
+    pub fn keep_cache(mut self, yes: bool) -> Options {
+        self.config.keep_cache = yes;
         self
     }
 

@@ -41,6 +41,7 @@ pub(super) struct Config {
     pub(super) files: usize,
     pub(super) bytes: u64,
     pub(super) in_order: bool,
+    pub(super) keep_cache: bool,
     pub(super) workers: usize,
 }
 
@@ -87,6 +88,7 @@ pub(super) struct Piece {
     reserved: u64,
     /// No other piece is in progress meanwhile.
     alone: bool,
+    keep_cache: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,6 +205,7 @@ impl Queue {
             how: How::Try,
             reserved,
             alone: self.begins_alone(),
+            keep_cache: self.config.keep_cache,
         }
     }
 
@@ -230,6 +233,7 @@ impl Queue {
             how: How::Read,
             reserved,
             alone: self.begins_alone(),
+            keep_cache: self.config.keep_cache,
         }
     }
 
@@ -278,6 +282,7 @@ impl Job for Queue {
             how,
             reserved,
             alone,
+            keep_cache,
         } = piece;
         let mut done = Done {
             how,
@@ -297,8 +302,8 @@ impl Job for Queue {
                 continue;
             }
             let outcome = match how {
-                How::Try => contents::cached(file.path, room - used, &descriptors),
-                How::Read => contents::read(file.path, room, &descriptors),
+                How::Try => contents::cached(file.path, room - used, &descriptors, keep_cache),
+                How::Read => contents::read(file.path, room, &descriptors, keep_cache),
             };
             match outcome {
                 Outcome::Read(result) => {

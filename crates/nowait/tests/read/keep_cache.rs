@@ -350,3 +350,39 @@ fn files_in_memory_and_devices_are_read_as_usual() {
         assert_eq!(file.blocking_read_at(&mut [0; 4], 0).expect("read"), 4);
     }
 }
+
+#[test]
+fn many_files_are_read_and_the_cache_is_as_before() {
+    for filesystem in ON_DISK {
+        let mount = mounted!(filesystem);
+        let samples: Vec<Sample> = (0..60u64)
+            .map(|i| Sample::new(mount.path(), &format!("{i}"), i * 7_001))
+            .collect();
+        let cached = |i: u64| -> BTreeSet<u64> {
+            let pages = (i * 7_001).div_ceil(PAGE);
+            (0..pages)
+                .filter(|page| match i % 3 {
+                    0 => true,
+                    1 => page % 4 == 1,
+                    _ => false,
+                })
+                .collect()
+        };
+        until_none_is_gone(|| {
+            let numbered = || (0..).zip(&samples).skip(1);
+            for (i, sample) in numbered() {
+                arrange(sample, &cached(i));
+            }
+            let paths = samples.iter().map(|sample| sample.path.clone());
+            let files = nowait::read_files::Options::new()
+                .in_order(true)
+                .keep_cache(true);
+            for (file, sample) in files.read(paths).zip(&samples) {
+                assert!(file.expect("read").bytes() == sample.content);
+            }
+            numbered()
+                .flat_map(|(i, sample)| gone(sample, &cached(i)))
+                .collect()
+        });
+    }
+}
