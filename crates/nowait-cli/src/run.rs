@@ -2,6 +2,7 @@
 
 mod child;
 mod command;
+mod group;
 mod helper;
 mod inherited;
 mod libraries;
@@ -21,13 +22,15 @@ use crate::prefetch::{Allowed, Budget};
 use crate::problem::Problem;
 
 use child::{Child, Signals};
+use group::Group;
 use helper::{Helper, Work};
 
 /// Runs a program, and reads directories and files into the kernel's caches ahead of it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{DETAILS}\n\n{EXAMPLES}"))]
 pub struct Args {
-    /// Read ahead in the directories that the program opens; the default without --walk and --aio
+    /// Read ahead in the directories that the program opens; the default without --walk, --aio
+    /// and --keep-cache
     #[arg(long)]
     ahead: bool,
 
@@ -43,6 +46,10 @@ pub struct Args {
     /// Walk PATH ahead of the program, which may be static or written in Go. Can be repeated
     #[arg(long, value_name = "PATH")]
     walk: Vec<PathBuf>,
+
+    /// Evict what the program has added to the page cache, when it has ended
+    #[arg(long)]
+    keep_cache: bool,
 
     /// At the end, print what was read ahead, used and wasted
     #[arg(long)]
@@ -73,6 +80,11 @@ reports its progress. ld.so(8) prints an error in a program that is started in a
 library does not exist. The library of --aio makes system calls, as the C library does; see nowait-aio(7) for programs with a
 sandbox.
 
+With --keep-cache, the program runs in a memory control group of its own (cgroups(7)), which has no limit. When the program has
+ended, the pages that it has added to the page cache are evicted, and the group is removed. Pages that were cached before stay. This
+needs the right to make the group: root with version 1, or a group above this one that was delegated with version 2. If
+`nowait run` is killed, the pages and the group stay.
+
 Environment:
   NOWAIT_AHEAD=off     the library reports nothing
   NOWAIT_LIBRARY_DIR   the directory of libnowait_ahead.so and libnowait_aio.so";
@@ -81,6 +93,7 @@ const EXAMPLES: &str = "\
 Examples:
   nowait run du -s /srv
   nowait run --data --stats -- rsync -a /srv/ backup:/srv/
+  nowait run --keep-cache -- tar -cf a.tar /srv
   nowait run --walk /srv -- restic backup /srv
 
 Exit status:
@@ -98,7 +111,8 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
     let (name, arguments) = args.command.split_first().ok_or_else(|| {
         Problem::Usage("which program? `nowait run -- PROGRAM ARGUMENTS`".to_owned())
     })?;
-    let ahead = args.ahead || (args.walk.is_empty() && (args.data || !args.aio));
+    let ahead =
+        args.ahead || (args.walk.is_empty() && (args.data || !(args.aio || args.keep_cache)));
     let mut command = std::process::Command::new(name);
     command.args(arguments);
     if (ahead || args.aio)
@@ -129,6 +143,16 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
         walk: args.walk.clone(),
         readahead: Readahead::new(events, args.data, available),
     };
+    // The helper is in the group, too.
+    let group = args.keep_cache.then(Group::enter).and_then(|entered| {
+        let failed = "cannot make a memory control group";
+        let note = |e: &_| {
+            say(format_args!(
+                "nowait: {failed}: {e}: the page cache is not kept"
+            ))
+        };
+        entered.inspect_err(note).ok()
+    });
     let mut helper = None;
     if !args.walk.is_empty() {
         let mut walks = Helper::start(&mut work).map_err(|e| Problem::of("cannot walk", e))?;
@@ -151,6 +175,7 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
         Some(helper) => helper.stop(args.stats),
         None => Some(work.report()),
     };
+    drop(group);
     if args.stats {
         let missing = "nowait: the report is missing: the process that reads ahead does not answer";
         say(report.as_deref().map_or(missing, str::trim_end));

@@ -1,0 +1,83 @@
+//! Tests of `nowait run --keep-cache`: the page cache after the program has ended.
+
+#[path = "common/program.rs"]
+mod program;
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use program::{cold, directory, libraries, nowait, touch};
+
+const SIZE: u64 = 4 << 20;
+
+fn keep_cache(script: &str) -> Command {
+    let mut command = nowait(["run", "--keep-cache", "--", "sh", "-c", script]);
+    command.env("NOWAIT_LIBRARY_DIR", libraries());
+    command
+}
+
+/// The resident pages of a file. Reclaimed pages, which cachestat(2) remembers, are not among them.
+fn resident(path: &Path) -> u64 {
+    let file = fs::File::open(path).unwrap();
+    let answer = nowait::residency::residency(&file, 0..u64::MAX).unwrap();
+    answer.known().expect("residency").cached
+}
+
+/// Returns true if this machine has memory control groups of version 1.
+fn has_groups() -> bool {
+    let memory = Path::new("/sys/fs/cgroup/memory/memory.force_empty");
+    if !memory.exists() {
+        slowdisk::skip_or_fail("no memory control groups of version 1");
+    }
+    memory.exists()
+}
+
+/// The group of a `nowait run` of this process.
+fn group(run: &Child) -> PathBuf {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap();
+    let own = own.lines().find_map(|line| line.split_once(":memory:/"));
+    let groups = Path::new("/sys/fs/cgroup/memory").join(own.unwrap().1);
+    groups.join(format!("nowait-run-{}", run.id()))
+}
+
+#[test]
+fn the_cache_is_as_before_however_the_program_ends() {
+    if !has_groups() {
+        return;
+    }
+    let directory = directory();
+    let at = |name: &str| directory.path().join(name);
+    let half = cold(at("half"), SIZE);
+    let file = cold(at("cold"), SIZE);
+    let made = at("made");
+    for (end, code, signal) in [
+        ("exit 3", Some(3), None),
+        ("kill -9 $$", None, Some(9)),
+        // `nowait run` passes it to the program.
+        ("kill -TERM $PPID; sleep 30 & wait", None, Some(15)),
+        // A process that the program leaves behind runs on, in the group of `nowait run`.
+        ("sleep 1 & exit 0", Some(0), None),
+    ] {
+        let [half_name, name, made_name] = [&half, &file, &made].map(|path| program::word(path));
+        let script = format!("cat {half_name} {name} > {made_name}; sync {made_name}; {end}");
+        // Some machines reclaim pages without a shortage of memory (DAMON), but not each time.
+        let is_as_before = || {
+            program::evict(&half);
+            touch(&half, 0..SIZE / 2);
+            let before = resident(&half);
+            let mut run = keep_cache(&script).spawn().unwrap();
+            let group = group(&run);
+            let status = run.wait().unwrap();
+            assert_eq!((status.code(), status.signal()), (code, signal), "{end}");
+            assert_eq!(resident(&file), 0, "{end}");
+            assert_eq!(resident(&made), 0, "{end}");
+            assert!(!group.exists(), "{end}");
+            let after = resident(&half);
+            assert!(after <= before, "{end}: {after} of {before} pages");
+            after == before
+        };
+        assert!((0..4).any(|_| is_as_before()), "{end}: pages are gone");
+    }
+}
