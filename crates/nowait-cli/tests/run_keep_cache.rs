@@ -34,12 +34,16 @@ fn has_groups() -> bool {
     memory.exists()
 }
 
-/// The group of a `nowait run` of this process.
-fn group(run: &Child) -> PathBuf {
+/// The group of this process.
+fn own_group() -> PathBuf {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap();
     let own = own.lines().find_map(|line| line.split_once(":memory:/"));
-    let groups = Path::new("/sys/fs/cgroup/memory").join(own.unwrap().1);
-    groups.join(format!("nowait-run-{}", run.id()))
+    Path::new("/sys/fs/cgroup/memory").join(own.unwrap().1)
+}
+
+/// The group of a `nowait run` of this process.
+fn group(run: &Child) -> PathBuf {
+    own_group().join(format!("nowait-run-{}", run.id()))
 }
 
 #[test]
@@ -80,4 +84,57 @@ fn the_cache_is_as_before_however_the_program_ends() {
         };
         assert!((0..4).any(|_| is_as_before()), "{end}: pages are gone");
     }
+}
+
+#[test]
+fn the_group_of_a_run_that_was_killed_is_removed_by_the_next() {
+    if !has_groups() {
+        return;
+    }
+    let mut killed = keep_cache("echo; sleep 60");
+    killed.stdout(std::process::Stdio::piped());
+    let mut killed = killed.spawn().unwrap();
+    std::io::Read::read(killed.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    let left = group(&killed);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(left.exists());
+    // The program runs on.
+    let run = || assert!(keep_cache("true").status().unwrap().success());
+    run();
+    assert!(left.exists());
+    let program = fs::read_to_string(left.join("cgroup.procs")).unwrap();
+    for process in program.lines() {
+        let pid = rustix::process::Pid::from_raw(process.parse().unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    }
+    wait_until_empty(&left);
+    run();
+    assert!(!left.exists());
+}
+
+fn wait_until_empty(group: &Path) {
+    while !fs::read(group.join("cgroup.procs")).unwrap().is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_group_that_the_program_has_made_stays_with_a_message() {
+    if !has_groups() {
+        return;
+    }
+    let script = "own=$(sed -n 's/.*:memory://p' /proc/self/cgroup); echo $own; \
+                  mkdir /sys/fs/cgroup/memory$own/below";
+    let run = keep_cache(script).output().unwrap();
+    assert!(run.status.success());
+    let own = String::from_utf8(run.stdout).unwrap();
+    let group = Path::new("/sys/fs/cgroup/memory").join(own.trim().trim_start_matches('/'));
+    let said = String::from_utf8(run.stderr).unwrap();
+    assert!(
+        said.contains(&*group.to_string_lossy()) && said.contains("stays"),
+        "{said}"
+    );
+    fs::remove_dir(group.join("below")).unwrap();
+    fs::remove_dir(group).unwrap();
 }

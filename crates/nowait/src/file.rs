@@ -37,6 +37,7 @@ use crate::buffer::{IoBuf, IoBufMut, UninitSlice};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;
+use crate::kernel::flags::RwFlags;
 use crate::op::Fsync;
 use crate::read::blocking::{fill_space, refused};
 use crate::read::{Plan, Recent};
@@ -168,7 +169,8 @@ impl File {
             }
         }
         let keep = self.keep_cache.as_ref();
-        let _access = keep.and_then(|it| it.write(offset, bytes.len(), Evicts::Caller));
+        let _access =
+            keep.and_then(|it| it.write(offset, bytes.len(), RwFlags::empty(), Evicts::Caller));
         retry::interrupted(|| rw::pwritev2(self.handle.as_fd(), bytes, Some(offset), 0))
             .map_err(|e| Error::os("write_at", e).on(self.handle.shared_path()))
     }

@@ -1,15 +1,18 @@
 //! The memory control group of the program (cgroups(7)). The page cache that the program fills is
-//! charged to the group, and is given back at the end. The group has no limit.
+//! charged to the group, and is given back at the end. The group has no limit of its own.
 //!
 //! Pages that were cached before are charged to other groups, and stay.
 
-use std::fs;
-use std::io::{Error, ErrorKind, Result};
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::io::{Error, ErrorKind, Result, Write};
+use std::path::{Component, Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, SigmaskHow};
+use rustix::fs::statfs;
+
+use crate::messages::say;
 
 /// A group that this process has entered. Dropping it leaves the group, evicts its pages and
 /// removes it.
@@ -26,16 +29,34 @@ enum Version {
     Two,
 }
 
-/// The pauses while processes that have ended are still in the group.
-const PAUSES: u32 = 50;
-const PAUSE: Duration = Duration::from_millis(10);
+/// `f_type` of statfs(2).
+const CGROUP_SUPER_MAGIC: i64 = 0x0027_e0eb;
+const CGROUP2_SUPER_MAGIC: i64 = 0x6367_7270;
+
+/// The beginning of the names of groups. The number of the process follows.
+const NAME: &str = "nowait-run-";
+
+/// The attempts to remove a group while processes that have ended are still in it, and to evict
+/// pages that are still written to the device. 10 seconds altogether.
+const ATTEMPTS: u32 = 500;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Files of a group of version 2 that limit its processes, with the words for no limit.
+const LIMITS: [(&str, &[&str]); 7] = [
+    ("memory.max", &["max"]),
+    ("memory.high", &["max"]),
+    ("memory.swap.max", &["max"]),
+    ("memory.zswap.max", &["max"]),
+    ("pids.max", &["max"]),
+    ("cpu.max", &["max 100000"]),
+    ("io.max", &[""]),
+];
 
 impl Group {
     /// Makes a group and enters it. Processes that are started later are in it, too.
     ///
     /// # Errors
-    /// The errors of mkdir(2), and of writing `cgroup.procs`; `NotFound` if no memory control group
-    /// has this process.
+    /// The errors of mkdir(2), and of writing `cgroup.procs`; others say why no group can be made.
     pub fn enter() -> Result<Group> {
         let (before, version) = own_group()?;
         // In version 2, a group with processes has no controllers for groups below it.
@@ -43,26 +64,24 @@ impl Group {
             Version::One => before.as_path(),
             Version::Two => beside(&before)?,
         };
-        let path = above.join(format!("nowait-run-{}", std::process::id()));
+        remove_abandoned(above, version);
+        let path = above.join(format!("{NAME}{}", std::process::id()));
         fs::create_dir(&path)?;
         let group = Group {
             path,
             before,
             version,
         };
-        if !group.path.join(group.evicts_by()).exists() {
-            return Err(ErrorKind::Unsupported.into());
+        if !group.path.join(version.evicts_by()).exists() {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "the kernel or the group above has no memory controller that can evict",
+            ));
         }
-        fs::write(group.path.join("cgroup.procs"), "0")?;
+        // Memory of processes that the program leaves behind is not to be swapped out.
+        let _ = write(&group.path.join("memory.swappiness"), "0");
+        write(&group.path.join("cgroup.procs"), "0")?;
         Ok(group)
-    }
-
-    /// The file that evicts the pages of the group when it is written.
-    fn evicts_by(&self) -> &'static str {
-        match self.version {
-            Version::One => "memory.force_empty",
-            Version::Two => "memory.reclaim",
-        }
     }
 
     /// Moves the processes to the group of this process before. Those that the program has left
@@ -71,19 +90,41 @@ impl Group {
         let processes = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
         for process in processes.lines() {
             // It may have ended.
-            let _ = fs::write(self.before.join("cgroup.procs"), process);
+            let _ = write(&self.before.join("cgroup.procs"), process);
         }
     }
 
+    /// Evicts the pages, and waits for those that are still written.
     fn evict(&self) {
-        let all = match self.version {
-            Version::One => "0".to_owned(),
-            Version::Two => {
-                fs::read_to_string(self.path.join("memory.current")).unwrap_or_default()
+        for _ in 0..ATTEMPTS {
+            evict(&self.path, self.version);
+            if number(
+                &self.path,
+                &["dirty", "writeback", "file_dirty", "file_writeback"],
+            ) == 0
+            {
+                return;
             }
-        };
-        // Pages that are not reclaimed are charged to the parent when the group is removed.
-        let _ = fs::write(self.path.join(self.evicts_by()), all.trim());
+            sleep(PAUSE);
+        }
+    }
+
+    /// Removes the group. Pages of its that are left stay charged to it until they are reclaimed.
+    fn remove(&self) -> Result<()> {
+        let mut removed = fs::remove_dir(&self.path);
+        for _ in 0..ATTEMPTS {
+            match &removed {
+                Err(error)
+                    if error.kind() == ErrorKind::ResourceBusy && !has_groups(&self.path) =>
+                {
+                    sleep(PAUSE);
+                    self.empty();
+                    removed = fs::remove_dir(&self.path);
+                }
+                _ => break,
+            }
+        }
+        removed
     }
 }
 
@@ -93,12 +134,11 @@ impl Drop for Group {
         let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
         self.empty();
         self.evict();
-        for _ in 0..PAUSES {
-            if fs::remove_dir(&self.path).is_ok() {
-                break;
-            }
-            sleep(PAUSE);
-            self.empty();
+        if let Err(error) = self.remove() {
+            let path = self.path.display();
+            say(format_args!(
+                "nowait: the control group {path} stays: {error}"
+            ));
         }
         if let Ok(before) = before {
             let _ = before.thread_set_mask();
@@ -106,33 +146,118 @@ impl Drop for Group {
     }
 }
 
+impl Version {
+    /// The file that evicts the pages of a group when it is written.
+    fn evicts_by(self) -> &'static str {
+        match self {
+            Version::One => "memory.force_empty",
+            Version::Two => "memory.reclaim",
+        }
+    }
+}
+
+/// Evicts the pages of files that are charged to a group.
+fn evict(group: &Path, version: Version) {
+    let path = group.join(version.evicts_by());
+    match version {
+        Version::One => drop(write(&path, "0")),
+        Version::Two => {
+            let bytes = number(group, &["file"]).saturating_sub(number(group, &["shmem"]));
+            // Older kernels do not know the second word.
+            if bytes > 0 && write(&path, &format!("{bytes} swappiness=0")).is_err() {
+                let _ = write(&path, &bytes.to_string());
+            }
+        }
+    }
+}
+
+/// Removes groups of processes that were killed. One that is in use cannot be removed.
+fn remove_abandoned(above: &Path, version: Version) {
+    for group in fs::read_dir(above).into_iter().flatten().flatten() {
+        if group.file_name().to_string_lossy().starts_with(NAME)
+            && fs::read(group.path().join("cgroup.procs")).is_ok_and(|it| it.is_empty())
+        {
+            evict(&group.path(), version);
+            let _ = fs::remove_dir(group.path());
+        }
+    }
+}
+
+/// Writes to a file that exists.
+fn write(path: &Path, text: &str) -> Result<()> {
+    File::options()
+        .write(true)
+        .open(path)?
+        .write_all(text.as_bytes())
+}
+
+/// The sum of some numbers of a group's `memory.stat`.
+fn number(group: &Path, names: &[&str]) -> u64 {
+    let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+    let numbers = stat.lines().filter_map(|line| {
+        let (name, number) = line.split_once(' ')?;
+        names.contains(&name).then(|| number.parse::<u64>().ok())?
+    });
+    numbers.sum()
+}
+
+/// Returns true if the program has made groups in this one.
+fn has_groups(group: &Path) -> bool {
+    let entries = fs::read_dir(group).into_iter().flatten().flatten();
+    entries
+        .into_iter()
+        .any(|it| it.file_type().is_ok_and(|kind| kind.is_dir()))
+}
+
 /// The directory of the memory control group of this process.
 fn own_group() -> Result<(PathBuf, Version)> {
     let groups = fs::read_to_string("/proc/self/cgroup")?;
-    let find = |controller: &str, root: &str| {
-        let line = groups.lines().find_map(|line| {
+    let find = |controller: &str| {
+        groups.lines().find_map(|line| {
             let mut fields = line.splitn(3, ':').skip(1);
             let (controllers, group) = (fields.next()?, fields.next()?);
             let mut controllers = controllers.split(',');
             controllers.any(|it| it == controller).then_some(group)
-        });
-        line.map(|group| Path::new(root).join(group.trim_start_matches('/')))
+        })
     };
-    if let Some(group) = find("memory", "/sys/fs/cgroup/memory") {
-        return Ok((group, Version::One));
+    let (root, group, version, magic) = if let Some(group) = find("memory") {
+        let root = "/sys/fs/cgroup/memory";
+        (root, group, Version::One, CGROUP_SUPER_MAGIC)
+    } else if let Some(group) = find("") {
+        ("/sys/fs/cgroup", group, Version::Two, CGROUP2_SUPER_MAGIC)
+    } else {
+        return Err(Error::other("this process has no memory control group"));
+    };
+    let group = Path::new(group.trim_start_matches('/'));
+    if group.components().any(|it| it == Component::ParentDir) {
+        return Err(Error::other(
+            "the control group of this process is not visible here",
+        ));
     }
-    let two = find("", "/sys/fs/cgroup").map(|group| (group, Version::Two));
-    two.ok_or(ErrorKind::NotFound.into())
+    let path = Path::new(root).join(group);
+    if statfs(&path)?.f_type != magic {
+        return Err(Error::other(format!(
+            "no control groups at {}",
+            path.display()
+        )));
+    }
+    Ok((path, version))
 }
 
-/// The group above a group without a limit. A group beside it has no other limits.
+/// The group above a group without limits. A group beside it has no other limits.
 fn beside(group: &Path) -> Result<&Path> {
-    let limit = fs::read_to_string(group.join("memory.max"));
-    match (limit, group.parent()) {
-        (Ok(limit), _) if limit.trim() != "max" => Err(Error::other(
-            "the control group of this process has a limit",
+    for (name, none) in LIMITS {
+        if let Ok(limit) = fs::read_to_string(group.join(name))
+            && !none.contains(&limit.trim())
+        {
+            let why = format!("the control group of this process has a limit ({name})");
+            return Err(Error::other(why));
+        }
+    }
+    match group.parent() {
+        Some(above) if above.join("cgroup.procs").exists() => Ok(above),
+        _ => Err(Error::other(
+            "this process is in the root of the control groups",
         )),
-        (_, Some(above)) => Ok(above),
-        (_, None) => Err(ErrorKind::NotFound.into()),
     }
 }

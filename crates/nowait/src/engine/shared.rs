@@ -298,7 +298,7 @@ impl Engine {
     /// Runs the part of an operation that belongs to the calling thread.
     pub(super) fn begin(&self, op: Op) -> CallerResult {
         let (begun, readahead) = begin(&self.read_path(), op);
-        self.advise(readahead);
+        readahead.map(|op| self.advise(op));
         begun
     }
 
@@ -331,7 +331,7 @@ impl Engine {
                 batch,
             };
             let (begun, readahead) = begin(&path, op);
-            self.advise(readahead);
+            readahead.map(|op| self.advise(op));
             match begun {
                 CallerResult::Done(done) => drop(completions.push(class, done)),
                 CallerResult::Rest(op) => {
@@ -406,14 +406,13 @@ impl Engine {
         ticket
     }
 
-    /// Queues a readahead or an eviction for a worker. Drops it if too many are queued.
-    pub(crate) fn advise(&self, advice: Option<Op>) {
-        let Some(op) = advice else { return };
+    /// Queues a readahead or an eviction for a worker. Drops it and returns false if too many are
+    /// queued.
+    pub(crate) fn advise(&self, op: Op) -> bool {
         let shared = self.shared();
         let ticket = Ticket(shared.tickets.fetch_add(1, Ordering::Relaxed));
-        if let Some(request) = Request::ahead(&shared.core, op, ticket) {
-            shared.pools.push(request);
-        }
+        let request = Request::ahead(&shared.core, op, ticket);
+        request.map(|request| shared.pools.push(request)).is_some()
     }
 
     /// For a future: queues an operation. If there is no permit, the operation is returned and

@@ -3,13 +3,15 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::fs::OFlags;
 
 use crate::engine::Engine;
 use crate::handle::Handle;
+use crate::kernel::flags::RwFlags;
 use crate::op::{Call, Op};
-use crate::residency::{Kept, Span};
+use crate::residency::{Kept, Span, Use, retry_evictions, stop_retrying};
 use crate::sys::stat;
 
 /// An open file whose reads and writes are surveyed. The last clone of the file evicts.
@@ -19,6 +21,10 @@ pub(super) struct KeepCache {
     engine: Engine,
     kept: Arc<Kept>,
     appends: bool,
+    /// The greatest length in bytes of a readahead.
+    readahead: u64,
+    /// True if the file was used by futures, whose thread must not wait.
+    by_futures: AtomicBool,
 }
 
 /// The thread that evicts.
@@ -34,6 +40,8 @@ pub(super) struct Access<'a> {
     of: &'a KeepCache,
     span: Span,
     evicts: Evicts,
+    /// True while an operation of the engine may make pages resident.
+    pub(super) in_flight: bool,
 }
 
 impl KeepCache {
@@ -50,68 +58,102 @@ impl KeepCache {
             handle: handle.clone(),
             engine: engine.clone(),
             appends: flags.contains(OFlags::APPEND),
+            readahead: handle.filesystem().max_readahead(),
+            by_futures: AtomicBool::new(false),
         }))
     }
 
     /// Begins a read.
     pub(super) fn read(&self, offset: u64, len: usize, evicts: Evicts) -> Option<Access<'_>> {
-        self.begin(offset, len, evicts, false)
+        let readahead = self.readahead;
+        self.begin(offset, len, evicts, Use::Read { readahead })
     }
 
     /// Begins a write.
-    pub(super) fn write(&self, offset: u64, len: usize, evicts: Evicts) -> Option<Access<'_>> {
-        let at = match self.appends {
+    pub(super) fn write(
+        &self,
+        offset: u64,
+        len: usize,
+        flags: RwFlags,
+        evicts: Evicts,
+    ) -> Option<Access<'_>> {
+        let appends =
+            flags.contains(RwFlags::APPEND) || self.appends && !flags.contains(RwFlags::NOAPPEND);
+        let at = match appends {
             true => stat::size(self.handle.as_fd()).ok()?,
             false => offset,
         };
-        self.begin(at, len, evicts, true)
+        self.begin(at, len, evicts, Use::Write)
     }
 
-    fn begin(&self, offset: u64, len: usize, evicts: Evicts, writes: bool) -> Option<Access<'_>> {
+    fn begin(&self, offset: u64, len: usize, evicts: Evicts, how: Use) -> Option<Access<'_>> {
         let range = offset..offset.saturating_add(len as u64).min(i64::MAX as u64);
-        let span = self.kept.begin(&self.handle.probe(), range, writes)?;
+        let span = self.kept.begin(&self.handle.probe(), range, how)?;
+        if evicts == Evicts::Worker {
+            self.by_futures.store(true, Relaxed);
+        }
         Some(Access {
             of: self,
             span,
             evicts,
+            in_flight: false,
         })
     }
 
-    fn evict(&self, work: impl FnOnce(&Handle) + Send + 'static) {
+    /// Has a worker do this.
+    fn on_worker(&self, work: impl FnOnce(&Handle) + Send + 'static) -> bool {
         let handle = self.handle.clone();
         let call = Call::new(move || {
             work(&handle);
             Ok(0)
         });
-        self.engine.advise(Some(Op::from(call.on(&self.handle))));
+        self.engine.advise(Op::from(call.on(&self.handle)))
+    }
+
+    fn retry(&self) {
+        if !self.on_worker(|_| retry_evictions()) {
+            stop_retrying();
+        }
     }
 }
 
 impl Drop for Access<'_> {
     fn drop(&mut self) {
-        let Some(eviction) = self.of.kept.end(self.span.clone()) else {
+        let KeepCache { kept, handle, .. } = self.of;
+        if self.in_flight {
+            return kept.abandon(&self.span);
+        }
+        let Some(eviction) = kept.end(&self.span) else {
             return;
         };
         match self.evicts {
             Evicts::Caller => {
-                eviction.run(&self.of.handle.probe());
-            }
-            Evicts::Worker => self.of.evict(move |handle| {
                 eviction.run(&handle.probe());
-            }),
+            }
+            Evicts::Worker => {
+                self.of.on_worker(move |handle| {
+                    eviction.run(&handle.probe());
+                });
+            }
         }
     }
 }
 
 impl Drop for KeepCache {
     /// Pages that can be evicted at once are evicted here, so that the cache is as it was when the
-    /// file is closed. A worker evicts those that the kernel still reads or writes.
+    /// file is closed. A worker evicts those that the kernel still reads or writes, and all pages of
+    /// a file of futures, if they are many.
     fn drop(&mut self) {
         let Some(eviction) = self.kept.close() else {
             return;
         };
-        if !eviction.run(&self.handle.probe()) {
-            self.evict(move |handle| eviction.finish(&handle.probe()));
+        let waits = self.by_futures.load(Relaxed) && !eviction.is_small();
+        let needs_worker = match waits {
+            true => eviction.defer(&self.handle.probe()),
+            false => eviction.run_or_defer(&self.handle.probe()),
+        };
+        if needs_worker {
+            self.retry();
         }
     }
 }

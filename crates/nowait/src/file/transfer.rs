@@ -98,6 +98,9 @@ impl<'a, B> Transfer<'a, B> {
         let State::InFlight(operation) = &mut self.state else {
             return Poll::Pending;
         };
+        if let Some(access) = &mut self.access {
+            access.in_flight = true;
+        }
         let Completion {
             result,
             op,
@@ -113,7 +116,9 @@ impl<'a, B> Transfer<'a, B> {
 
     /// Names the operation and the file in the error.
     fn finish(&mut self, mut done: BufResult<B>) -> BufResult<B> {
-        self.access = None;
+        if let Some(mut access) = self.access.take() {
+            access.in_flight = false;
+        }
         let path = self.file.handle.shared_path();
         done.result = match (done.result, self.short) {
             (Ok(n), Some(short)) if n < self.len => Err(Error::new(self.name, short).on(path)),

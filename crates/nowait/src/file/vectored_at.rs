@@ -10,6 +10,7 @@ use crate::buffer::{IoBuf, IoBufMut, Source, downcast_source};
 use crate::engine::OpFuture;
 use crate::engine::completion::BufResult;
 use crate::error::{Error, ErrorKind};
+use crate::kernel::flags::RwFlags;
 use crate::op::{Kind, Op, Writev};
 use crate::policy::provenance::Provenance;
 
@@ -115,11 +116,14 @@ impl File {
         }
         let len = buffers.iter().map(|buffer| buffer.bytes().len()).sum();
         let keep = self.keep_cache.as_ref();
-        let _access = keep.and_then(|it| it.write(offset, len, Evicts::Worker));
+        let flags = RwFlags::empty();
+        let mut access = keep.and_then(|it| it.write(offset, len, flags, Evicts::Worker));
         let sources = buffers.into_iter().map(|b| Box::new(b) as Source).collect();
         let op = Writev::new(&self.handle, sources, offset);
         let mut operation = OpFuture::new(Op::from(op));
+        access.iter_mut().for_each(|it| it.in_flight = true);
         let done = std::future::poll_fn(|cx| operation.poll(&self.engine, cx)).await;
+        access.iter_mut().for_each(|it| it.in_flight = false);
         let sources = match done.op.into_kind() {
             Kind::Writev(op) => op.into_sources(),
             _ => Vec::new(),

@@ -64,7 +64,8 @@ fn begin<B: IoBuf>(write: &mut Transfer<'_, B>, buffer: B) -> CallerResult<B> {
         return CallerResult::Done(BufResult::failed(Error::os(write.name, errno), buffer));
     }
     let keep = write.file.keep_cache;
-    write.access = keep.and_then(|it| it.write(write.offset, write.len, Evicts::Worker));
+    write.access =
+        keep.and_then(|it| it.write(write.offset, write.len, write.flags, Evicts::Worker));
     let done = match write.flags.is_empty() {
         true => write::start(engine.policy(), handle, bytes, Some(write.offset)),
         false => 0,

@@ -15,7 +15,11 @@ pub struct Filesystem {
     pub(crate) nowait_read: SupportCell,
     pub(crate) nowait_write: SupportCell,
     rotating: OnceBox<Option<bool>>,
+    max_readahead: OnceBox<u64>,
 }
+
+/// The length that is assumed for a readahead if the device's is unknown or smaller.
+const MAX_READAHEAD: u64 = 32 << 20;
 
 /// Filesystems whose files are in memory.
 const IN_MEMORY: [u64; 3] = [magic::TMPFS, magic::RAMFS, magic::HUGETLBFS];
@@ -32,6 +36,7 @@ impl Filesystem {
             nowait_read: SupportCell::default(),
             nowait_write: SupportCell::default(),
             rotating: OnceBox::new(),
+            max_readahead: OnceBox::new(),
         }
     }
 
@@ -70,6 +75,19 @@ impl Filesystem {
             .get_or_init(|| Box::new(is_rotating(self.id.dev)))
     }
 
+    /// The greatest length in bytes of the kernel's readahead behind a read. posix_fadvise(2) with
+    /// POSIX_FADV_SEQUENTIAL doubles the usual length. It is read from /sys once.
+    pub(crate) fn max_readahead(&self) -> u64 {
+        let read = || {
+            let kib = of_queue(self.id.dev, "read_ahead_kb").and_then(|kib| kib.parse().ok());
+            Box::new(
+                kib.map_or(MAX_READAHEAD, |kib: u64| (2 * kib) << 10)
+                    .max(MAX_READAHEAD),
+            )
+        };
+        *self.max_readahead.get_or_init(read)
+    }
+
     /// The usual name of the filesystem, if its magic number is known.
     pub fn name(&self) -> Option<&'static str> {
         Some(match self.id.magic {
@@ -95,9 +113,13 @@ impl Filesystem {
     }
 }
 
-/// Reads from /sys whether the block device with number `st_dev` is rotating. btrfs has its own
-/// device numbers; its device is the one it was mounted from.
 fn is_rotating(dev: u64) -> Option<bool> {
+    of_queue(dev, "rotational").map(|value| value == "1")
+}
+
+/// A property of the queue of the block device with number `st_dev`, from /sys. btrfs has its own
+/// device numbers; its device is the one it was mounted from.
+fn of_queue(dev: u64, name: &str) -> Option<String> {
     let (mut major, mut minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
     if major == 0 {
         let mounts = std::fs::read("/proc/self/mountinfo").ok()?;
@@ -112,8 +134,8 @@ fn is_rotating(dev: u64) -> Option<bool> {
     }
     // A partition uses the queue of its disk.
     ["queue", "../queue"].iter().find_map(|queue| {
-        let path = format!("/sys/dev/block/{major}:{minor}/{queue}/rotational");
-        Some(std::fs::read_to_string(path).ok()?.trim() == "1")
+        let path = format!("/sys/dev/block/{major}:{minor}/{queue}/{name}");
+        Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
     })
 }
 

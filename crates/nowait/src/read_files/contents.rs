@@ -20,7 +20,7 @@ use crate::file::{hold_regular, open_cached, open_held_regular};
 use crate::kernel::filesystem::Filesystem;
 use crate::metadata::Metadata;
 use crate::read::{self, Cached};
-use crate::residency::{Answer, Kept, Probe, Span};
+use crate::residency::{Answer, Kept, Probe, Span, Use, retry_evictions};
 use crate::sys::cast::to_usize;
 use crate::sys::reopen::Descriptors;
 use crate::sys::retry;
@@ -172,16 +172,20 @@ impl<'fd> KeptFile<'fd> {
     fn begin(fd: &'fd OwnedFd, size: u64) -> Option<KeptFile<'fd>> {
         let probe = Probe::new(fd).ok()?;
         let kept = Kept::open(fd).ok()?;
-        let span = kept.begin(&probe, 0..size, false);
+        let readahead = 0;
+        let span = kept.begin(&probe, 0..size, Use::Read { readahead });
         Some(KeptFile { probe, kept, span })
     }
 }
 
 impl Drop for KeptFile<'_> {
     fn drop(&mut self) {
-        let ended = self.span.take().and_then(|span| self.kept.end(span));
-        for eviction in ended.into_iter().chain(self.kept.close()) {
-            eviction.run(&self.probe);
+        let ended = self.span.take().and_then(|span| self.kept.end(&span));
+        ended.map(|eviction| eviction.run(&self.probe));
+        let closed = self.kept.close();
+        // This is a worker's thread.
+        if closed.is_some_and(|eviction| eviction.run_or_defer(&self.probe)) {
+            retry_evictions();
         }
     }
 }

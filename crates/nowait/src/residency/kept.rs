@@ -3,54 +3,78 @@
 //!
 //! ```text
 //!  begin ─► survey the windows of the range and those that readahead may reach ─► the read or write
-//!  end ───► more than IDLE unused windows? ─► Eviction of those that were used least recently
-//!  close ─► Eviction of all windows
+//!  end ───► more than IDLE windows that were used? ─► Eviction of those that were used least recently
+//!  close ─► Eviction of all windows ─► a page stayed? ─► again later, by `retry_evictions`
 //! ```
-//! A window is surveyed once, before its first use. Pages that were resident then are never
-//! evicted. Without a survey nothing is evicted.
+//! A window is surveyed before its first use, and again after it was evicted. Pages that were
+//! resident then are not evicted. Without a survey nothing is evicted.
 //!
 //! A window is not evicted while a read or write of it is in progress: pages that arrive later
 //! would stay. Large folios need no care: readahead adds them only where no page is resident, they
 //! are aligned to their size, and a window is aligned to more than that.
+//!
+//! # Surveys without a lock
+//! A survey may wait for a filesystem on a network. Two threads may survey a window at the same
+//! time. The survey that is stored first counts: no read of this process has begun before it.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::num::NonZeroU64;
 use std::ops::{Range, RangeInclusive};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{Advice, fadvise, fstat};
+use rustix::fs::{Advice, AtFlags, StatxFlags, fadvise, makedev, statx};
+use rustix::io::fcntl_dupfd_cloexec;
 
-use super::{Answer, Probe, page_size};
+use super::{Answer, Probe, Source, page_size};
 use crate::sys::Errno;
 use crate::sys::process::{Owner, PerProcess};
+use crate::sys::reopen::reopen;
 use crate::sys::stat;
 use crate::sys::sync::{Mutex, lock};
 
 /// The bytes that are evicted at once. Smaller windows read more from the device, because a window
 /// that is evicted too early is read again.
 pub(crate) const WINDOW: u64 = 8 << 20;
-/// The windows after a read that readahead may reach: twice a readahead of 16 MiB.
-const AHEAD: u64 = 4;
-/// The windows of a file that are unused and not yet evicted.
+/// The windows of a file that were used, are unused now, and are not yet evicted.
 const IDLE: usize = 8;
-/// The pauses of [`Eviction::finish`] while pages are read, written or locked by the kernel.
-const PAUSES: u32 = 11;
+/// The files that are closed and have pages that could not be evicted yet. Each has a descriptor.
+const MAX_PENDING: usize = 256;
+/// The number of attempts to evict pages that the kernel reads, writes or has locked, and the pause
+/// after the first. Each pause is twice the last: 2 seconds altogether.
+const ATTEMPTS: u32 = 12;
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
 /// The files of this process whose pages are kept.
 static FILES: PerProcess<Mutex<Files>> = PerProcess::new();
 
-/// Each file with the number of its users, by device and inode number.
-type Files = HashMap<(u64, u64), (Arc<Kept>, usize)>;
+#[derive(Debug, Default)]
+struct Files {
+    /// Each file with the number of its users. A file without users has pages to evict.
+    known: HashMap<Id, (Arc<Kept>, usize)>,
+    pending: Vec<Pending>,
+    /// A worker runs [`retry_evictions`].
+    has_worker: bool,
+}
+
+/// A file: device, inode number, and the time of its creation, since inode numbers are used again.
+type Id = (u64, u64, i64, u32);
+
+/// An eviction that is repeated until no page stays.
+#[derive(Debug)]
+struct Pending {
+    fd: OwnedFd,
+    eviction: Eviction,
+    attempts: u32,
+}
 
 /// The windows of one file. All open files of one inode share it: the pages that one has read are
 /// not resident before the read of another.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    id: (u64, u64),
+    id: Id,
     process: Owner,
     windows: Mutex<Windows>,
 }
@@ -61,13 +85,20 @@ struct Windows {
     size: u64,
     known: BTreeMap<u64, Window>,
     /// The windows that may have pages to evict and are not in use, with the time of their last
-    /// use.
+    /// use. Windows of which pages stayed when they were evicted are in `stuck` instead.
     idle: BTreeSet<(u64, u64)>,
+    stuck: BTreeSet<u64>,
+    /// The number of windows in `idle` that were read or written, and not only reached by
+    /// readahead.
+    used_idle: usize,
     /// The number of uses so far.
     clock: u64,
+    /// Pages may arrive after the end of a use: a future was dropped before its operation was
+    /// complete.
+    has_late: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Window {
     /// The end of the surveyed part.
     surveyed: u64,
@@ -75,13 +106,27 @@ struct Window {
     missing: Vec<Range<u64>>,
     /// Reads and writes in progress.
     users: u32,
-    used: u64,
+    /// The time of the last use.
+    last_use: u64,
+    /// True if it was read or written since it was surveyed, and not only reached by readahead.
+    used: bool,
     /// True if pages of the missing ranges may be resident.
     loose: bool,
 }
 
 /// The windows that a read or write uses.
-pub(crate) type Span = RangeInclusive<u64>;
+#[derive(Clone, Debug)]
+pub(crate) struct Span(RangeInclusive<u64>);
+
+/// The kind of a use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// A read, and the greatest length in bytes of the readahead after it.
+    Read {
+        readahead: u64,
+    },
+    Write,
+}
 
 /// Windows that are to be evicted. Those of which pages stayed are evicted again later, also if it
 /// is dropped before it was run.
@@ -95,12 +140,19 @@ impl Kept {
     /// The windows of an open file. [`close`](Kept::close) must be called as often.
     ///
     /// # Errors
-    /// The errors of fstat(2).
+    /// The errors of statx(2).
     pub(crate) fn open(fd: impl AsFd) -> Result<Arc<Kept>, Errno> {
-        let stat = fstat(fd)?;
-        let id = (stat.st_dev, stat.st_ino);
+        let fields = StatxFlags::INO | StatxFlags::BTIME;
+        let stat = statx(fd, c"", AtFlags::EMPTY_PATH, fields)?;
+        let created = stat.stx_btime;
+        let id = (
+            makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            stat.stx_ino,
+            created.tv_sec,
+            created.tv_nsec,
+        );
         let mut files = lock(files());
-        let (kept, users) = files.entry(id).or_insert_with(|| {
+        let (kept, users) = files.known.entry(id).or_insert_with(|| {
             let kept = Kept {
                 id,
                 process: Owner::current(),
@@ -113,64 +165,97 @@ impl Kept {
     }
 
     /// Ends a use of the file. Returns all windows that may have pages to evict if it was the last
-    /// use. They are evicted by [`Eviction::finish`].
+    /// use.
     pub(crate) fn close(self: &Arc<Kept>) -> Option<Eviction> {
         if !self.process.is_here() {
             return None;
         }
         let mut files = lock(files());
-        let (_, users) = files.get_mut(&self.id)?;
+        let (_, users) = files.known.get_mut(&self.id)?;
         *users -= 1;
         if *users > 0 {
             return None;
         }
-        files.remove(&self.id);
-        drop(files);
-        let mut windows = lock(&self.windows);
-        windows.idle.clear();
-        let loose = windows.known.iter().filter(|(_, window)| window.loose);
-        let loose = loose.map(|(index, _)| *index).collect();
+        let loose = lock(&self.windows).take_loose();
+        if loose.is_empty() {
+            files.known.remove(&self.id);
+            return None;
+        }
         Some(self.eviction(loose))
     }
 
+    /// Forgets the file if it has no users.
+    fn forget(&self) {
+        let mut files = lock(files());
+        if files
+            .known
+            .get(&self.id)
+            .is_some_and(|(_, users)| *users == 0)
+        {
+            files.known.remove(&self.id);
+        }
+    }
+
     /// Surveys the windows that a read or write of `range` may use. Returns them if it may make
-    /// pages resident; [`end`](Kept::end) must be called after it.
-    pub(crate) fn begin(&self, probe: &Probe<'_>, range: Range<u64>, writes: bool) -> Option<Span> {
+    /// pages resident; [`end`](Kept::end) or [`abandon`](Kept::abandon) must be called after it.
+    pub(crate) fn begin(&self, probe: &Probe<'_>, range: Range<u64>, how: Use) -> Option<Span> {
         if range.is_empty() || !self.process.is_here() {
             return None;
         }
+        let (first, last) = (range.start / WINDOW, (range.end - 1) / WINDOW);
         let mut windows = lock(&self.windows);
         if windows.size < range.end {
-            windows.size = stat::size(probe.fd).ok()?;
+            drop(windows);
+            let size = stat::size(probe.fd).ok()?;
+            windows = lock(&self.windows);
+            windows.size = size;
         }
-        let (first, last) = (range.start / WINDOW, (range.end - 1) / WINDOW);
-        let reach = match writes {
-            true => last,
+        let reach = match how {
+            Use::Write => last,
             // A read after the end of the file has no readahead.
-            false => last.max((last + AHEAD).min(windows.size / WINDOW)),
+            Use::Read { readahead } => {
+                let reached = range.end.saturating_add(readahead).min(windows.size);
+                last.max(reached / WINDOW)
+            }
         };
-        let written = if writes { range.end } else { 0 };
-        for index in first..=reach {
-            windows.survey(probe, index, written)?;
+        let written = if how == Use::Write { range.end } else { 0 };
+        loop {
+            let gaps = windows.gaps(first..=reach, written);
+            if gaps.is_empty() {
+                break;
+            }
+            drop(windows);
+            let surveyed: Option<Vec<_>> = gaps
+                .into_iter()
+                .map(|gap| Some((survey(probe, gap.clone())?, gap)))
+                .collect();
+            windows = lock(&self.windows);
+            for (missing, gap) in surveyed? {
+                windows.add(gap, missing);
+            }
         }
-        let reads = windows.known.range(first..=last);
-        if !writes && !reads.into_iter().any(|(_, window)| window.misses(&range)) {
-            return None;
-        }
-        windows.enter(first..=reach);
-        Some(first..=reach)
+        windows.enter(first..=reach, last)
     }
 
     /// Ends the use of these windows. Returns those that are to be evicted.
-    pub(crate) fn end(self: &Arc<Kept>, span: Span) -> Option<Eviction> {
+    pub(crate) fn end(self: &Arc<Kept>, span: &Span) -> Option<Eviction> {
+        if !self.process.is_here() {
+            return None;
+        }
         let mut windows = lock(&self.windows);
         windows.leave(span);
-        let due = windows.idle.len().saturating_sub(IDLE);
-        let due: Vec<u64> = (0..due)
-            .filter_map(|_| windows.idle.pop_first())
-            .map(|(_, index)| index)
-            .collect();
+        let due = windows.take_due();
         (!due.is_empty()).then(|| self.eviction(due))
+    }
+
+    /// Ends the use of these windows, of which pages may arrive later.
+    pub(crate) fn abandon(&self, span: &Span) {
+        if !self.process.is_here() {
+            return;
+        }
+        let mut windows = lock(&self.windows);
+        windows.leave(span);
+        windows.has_late = true;
     }
 
     fn eviction(self: &Arc<Kept>, windows: Vec<u64>) -> Eviction {
@@ -181,92 +266,182 @@ impl Kept {
     }
 }
 
-impl Windows {
-    /// Surveys the part of a window that lies within the file, or that is going to be written, and
-    /// was not surveyed before. `None` if the kernel does not report residency.
-    fn survey(&mut self, probe: &Probe<'_>, index: u64, written: u64) -> Option<()> {
-        let start = index * WINDOW;
-        let end = self.size.max(written).next_multiple_of(page_size());
-        let end = end.min(start + WINDOW);
-        let window = match self.known.entry(index) {
-            Entry::Occupied(window) if window.get().surveyed >= end => return Some(()),
-            Entry::Occupied(window) => window.into_mut(),
-            Entry::Vacant(_) if end <= start => return Some(()),
-            Entry::Vacant(free) => free.insert(Window {
-                surveyed: start,
-                missing: Vec::new(),
-                users: 0,
-                used: 0,
-                loose: false,
-            }),
-        };
-        let Ok(Answer::Known { value: map, .. }) = probe.page_map(window.surveyed..end) else {
-            return None;
-        };
-        for run in map.runs() {
-            let run_end = run.range.end.next_multiple_of(page_size());
-            if !run.resident {
-                window.add(window.surveyed..run_end);
-            }
-            window.surveyed = run_end;
+/// The ranges of `range` that are not resident. `None` if the kernel does not report residency.
+fn survey(probe: &Probe<'_>, range: Range<u64>) -> Option<Vec<Range<u64>>> {
+    let Ok(Answer::Known { value: map, .. }) = probe.page_map(range.clone()) else {
+        return None;
+    };
+    let mut missing = Vec::new();
+    let mut surveyed = range.start;
+    for run in map.runs() {
+        let end = run.range.end.next_multiple_of(page_size()).min(range.end);
+        if !run.resident {
+            push(&mut missing, surveyed..end);
         }
-        // Pages after the end of the file do not exist yet.
-        window.add(window.surveyed..end);
-        window.surveyed = end;
-        Some(())
+        surveyed = end;
     }
+    // Pages after the end of the file do not exist yet.
+    push(&mut missing, surveyed..range.end);
+    Some(missing)
+}
 
-    fn enter(&mut self, span: Span) {
-        self.clock += 1;
-        for (index, window) in self.known.range_mut(span) {
-            self.idle.remove(&(window.used, *index));
-            window.used = self.clock;
-            window.users += 1;
-            window.loose = true;
-        }
-    }
-
-    fn leave(&mut self, span: Span) {
-        for (index, window) in self.known.range_mut(span) {
-            // A window of the span may have been surveyed since `enter`.
-            window.users = window.users.saturating_sub(1);
-            if window.users == 0 && window.loose {
-                self.idle.insert((window.used, *index));
-            }
-        }
-    }
-
-    /// The ranges of a window that are to be evicted.
-    fn ranges(&self, index: u64) -> Vec<Range<u64>> {
-        let Some(window) = self.known.get(&index) else {
-            return Vec::new();
-        };
-        let mut ranges = window.missing.clone();
-        // The folio at the end of the file may extend beyond it.
-        if let Some(last) = ranges.last_mut()
-            && last.end == window.surveyed
-            && self.size <= window.surveyed
-        {
-            last.end = (index + 1) * WINDOW;
-        }
-        ranges
+/// Adds a range after others.
+fn push(ranges: &mut Vec<Range<u64>>, range: Range<u64>) {
+    match ranges.last_mut() {
+        _ if range.is_empty() => {}
+        Some(last) if last.end == range.start => last.end = range.end,
+        _ => ranges.push(range),
     }
 }
 
-impl Window {
-    fn add(&mut self, missing: Range<u64>) {
-        match self.missing.last_mut() {
-            _ if missing.is_empty() => {}
-            Some(last) if last.end == missing.start => last.end = missing.end,
-            _ => self.missing.push(missing),
+impl Windows {
+    /// The parts of these windows that lie within the file, or that are going to be written up to
+    /// `written`, and were not surveyed.
+    fn gaps(&self, span: RangeInclusive<u64>, written: u64) -> Vec<Range<u64>> {
+        let end = self.size.max(written).next_multiple_of(page_size());
+        let gaps = span.map(|index| {
+            let start = index * WINDOW;
+            let surveyed = self.known.get(&index).map_or(start, |it| it.surveyed);
+            surveyed..end.min(start + WINDOW)
+        });
+        gaps.filter(|gap| gap.start < gap.end).collect()
+    }
+
+    /// Stores a survey, unless another thread has surveyed the same part.
+    fn add(&mut self, gap: Range<u64>, missing: Vec<Range<u64>>) {
+        let index = gap.start / WINDOW;
+        let window = self.known.entry(index).or_insert_with(|| Window {
+            surveyed: index * WINDOW,
+            ..Window::default()
+        });
+        if window.surveyed == gap.start {
+            for range in missing {
+                push(&mut window.missing, range);
+            }
+            window.surveyed = gap.end;
         }
     }
 
-    /// Returns true if a page of the range was not resident.
-    fn misses(&self, range: &Range<u64>) -> bool {
-        let next = self.missing.partition_point(|run| run.end <= range.start);
-        let next = self.missing.get(next);
-        next.is_some_and(|run| run.start < range.end)
+    /// Begins a use of the windows that the file has. Returns `None` if all their pages were
+    /// resident: then no page becomes resident.
+    fn enter(&mut self, span: RangeInclusive<u64>, last: u64) -> Option<Span> {
+        let first = *span.start();
+        let end = span
+            .take_while(|index| self.known.contains_key(index))
+            .last()?;
+        let windows = first..=end;
+        let mut all = self.known.range(windows.clone());
+        if all.all(|(_, window)| window.missing.is_empty()) {
+            return None;
+        }
+        for index in windows.clone() {
+            self.set_busy(index);
+        }
+        self.clock += 1;
+        for (index, window) in self.known.range_mut(windows.clone()) {
+            window.last_use = self.clock;
+            window.users += 1;
+            window.used |= *index <= last;
+            window.loose = !window.missing.is_empty();
+        }
+        Some(Span(windows))
+    }
+
+    fn leave(&mut self, span: &Span) {
+        for index in span.0.clone() {
+            let Some(window) = self.known.get_mut(&index) else {
+                continue;
+            };
+            window.users -= 1;
+            if window.users == 0 && window.loose {
+                self.idle.insert((window.last_use, index));
+                self.used_idle += usize::from(window.used);
+            }
+        }
+    }
+
+    /// Takes a window out of the sets of those that are to be evicted.
+    fn set_busy(&mut self, index: u64) {
+        let Some(window) = self.known.get(&index) else {
+            return;
+        };
+        if self.idle.remove(&(window.last_use, index)) {
+            self.used_idle -= usize::from(window.used);
+        }
+        self.stuck.remove(&index);
+    }
+
+    /// Takes the windows that are to be evicted, if there are more than [`IDLE`]: those that were
+    /// used least recently, and one of those of which pages stayed.
+    fn take_due(&mut self) -> Vec<u64> {
+        let mut due = Vec::new();
+        while self.used_idle > IDLE
+            && let Some((_, index)) = self.idle.pop_first()
+        {
+            let used = self.known.get(&index).is_some_and(|it| it.used);
+            self.used_idle -= usize::from(used);
+            due.push(index);
+        }
+        if !due.is_empty() {
+            due.extend(self.stuck.pop_first());
+            due.sort_unstable();
+            due.dedup();
+        }
+        due
+    }
+
+    /// Takes all windows that may have pages to evict.
+    fn take_loose(&mut self) -> Vec<u64> {
+        self.idle.clear();
+        self.stuck.clear();
+        self.used_idle = 0;
+        let loose = self.known.iter().filter(|(_, window)| window.loose);
+        loose.map(|(index, _)| *index).collect()
+    }
+
+    /// The ranges of windows that are to be evicted, joined if they are adjacent, with the windows
+    /// of each.
+    fn ranges(&self, indices: &[u64]) -> Vec<(Range<u64>, Vec<u64>)> {
+        let mut all: Vec<(Range<u64>, Vec<u64>)> = Vec::new();
+        for index in indices {
+            let Some(window) = self.known.get(index) else {
+                continue;
+            };
+            for range in &window.missing {
+                let mut range = range.clone();
+                // The folio at the end of the file may extend beyond it.
+                if range.end == window.surveyed && self.size <= window.surveyed {
+                    range.end = (index + 1) * WINDOW;
+                }
+                match all.last_mut() {
+                    Some((last, of)) if last.end == range.start => {
+                        last.end = range.end;
+                        of.push(*index);
+                    }
+                    _ => all.push((range, vec![*index])),
+                }
+            }
+        }
+        all
+    }
+
+    /// Stores the result of an eviction of windows that were not in use at the time `clock`.
+    /// Windows without pages are forgotten if `forgets`, and surveyed again at their next use.
+    fn evicted(&mut self, indices: &[u64], stayed: &BTreeSet<u64>, clock: u64, forgets: bool) {
+        for index in indices {
+            let used_since = |it: &Window| it.users > 0 || it.last_use > clock;
+            if self.known.get(index).is_none_or(used_since) {
+                continue;
+            }
+            self.set_busy(*index);
+            if stayed.contains(index) {
+                self.stuck.insert(*index);
+            } else if forgets {
+                self.known.remove(index);
+            } else if let Some(window) = self.known.get_mut(index) {
+                (window.loose, window.used) = (false, false);
+            }
+        }
     }
 }
 
@@ -277,40 +452,100 @@ impl Eviction {
         if !self.kept.process.is_here() {
             return true;
         }
-        let mut clean = true;
-        for &index in &self.windows {
-            let (ranges, clock) = {
-                let mut windows = lock(&self.kept.windows);
-                windows.size = stat::size(probe.fd).unwrap_or(windows.size);
-                (windows.ranges(index), windows.clock)
-            };
-            let gone = evict(probe, &ranges);
-            clean &= gone;
+        let size = stat::size(probe.fd);
+        let (unused, ranges, clock) = {
             let mut windows = lock(&self.kept.windows);
-            windows.clock += 1;
-            let now = windows.clock;
-            if let Some(window) = windows.known.get_mut(&index)
-                && window.users == 0
-            {
-                window.loose = !gone || window.used > clock;
-                window.used = now;
+            windows.size = size.unwrap_or(windows.size);
+            let is_unused = |it: &Window| it.users == 0;
+            let mut unused = self.windows.clone();
+            unused.retain(|index| windows.known.get(index).is_some_and(is_unused));
+            (unused.clone(), windows.ranges(&unused), windows.clock)
+        };
+        let mut stayed = BTreeSet::new();
+        for (range, of) in ranges {
+            if !evict(probe, range) {
+                stayed.extend(of);
             }
         }
-        clean
+        let forgets = self.is_sure(probe);
+        lock(&self.kept.windows).evicted(&unused, &stayed, clock, forgets);
+        stayed.is_empty()
     }
 
-    /// Evicts the windows until no page stays, for some seconds at most: the kernel may still read
-    /// ahead, or write what was written.
-    pub(crate) fn finish(&self, probe: &Probe<'_>) {
-        let mut pause = Duration::from_millis(1);
-        for _ in 0..PAUSES {
-            if self.run(probe) {
+    /// Returns true if it evicts at most one window.
+    pub(crate) fn is_small(&self) -> bool {
+        self.windows.len() <= 1
+    }
+
+    /// Returns true if no page can arrive after an eviction that left none. mincore(2) does not
+    /// report pages that are being read.
+    fn is_sure(&self, probe: &Probe<'_>) -> bool {
+        probe.source() == Ok(Source::Cachestat) && !lock(&self.kept.windows).has_late
+    }
+
+    /// Evicts the windows of a closed file for the first time. If pages stay, [`retry_evictions`] has to be
+    /// run by a worker if this returns true.
+    #[must_use]
+    pub(crate) fn run_or_defer(self, probe: &Probe<'_>) -> bool {
+        if self.run(probe) && self.is_sure(probe) {
+            self.kept.forget();
+            return false;
+        }
+        self.defer(probe)
+    }
+
+    /// Leaves the eviction of a closed file to [`retry_evictions`], which has to be run by a worker if this
+    /// returns true.
+    #[must_use]
+    pub(crate) fn defer(self, probe: &Probe<'_>) -> bool {
+        // A descriptor for writing would keep the file from being executed.
+        let fd = reopen(probe.fd).or_else(|_| fcntl_dupfd_cloexec(probe.fd, 0));
+        let mut files = lock(files());
+        let (Ok(fd), true) = (fd, files.pending.len() < MAX_PENDING) else {
+            drop(files);
+            self.kept.forget();
+            return false;
+        };
+        files.pending.push(Pending {
+            fd,
+            eviction: self,
+            attempts: 0,
+        });
+        !std::mem::replace(&mut files.has_worker, true)
+    }
+}
+
+/// Notes that no worker runs [`retry_evictions`] after all.
+pub(crate) fn stop_retrying() {
+    lock(files()).has_worker = false;
+}
+
+/// Evicts the pages of closed files until none stays, for some seconds at most: the kernel may
+/// still read ahead, or write what was written.
+pub(crate) fn retry_evictions() {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let pending = {
+            let mut files = lock(files());
+            if files.pending.is_empty() {
+                files.has_worker = false;
                 return;
             }
-            std::thread::sleep(pause);
-            pause *= 2;
+            std::mem::take(&mut files.pending)
+        };
+        std::thread::sleep(pause);
+        let is_new = pending.iter().any(|it| it.attempts == 0);
+        pause = if is_new { FIRST_PAUSE } else { pause * 2 };
+        for mut it in pending {
+            it.attempts += 1;
+            let is_clean = Probe::new(&it.fd).is_ok_and(|probe| it.eviction.run(&probe));
+            let has_late = lock(&it.eviction.kept.windows).has_late;
+            if it.attempts == ATTEMPTS || is_clean && !has_late {
+                it.eviction.kept.forget();
+            } else {
+                lock(files()).pending.push(it);
+            }
         }
-        self.run(probe);
     }
 }
 
@@ -320,25 +555,23 @@ impl Drop for Eviction {
             return;
         }
         let mut windows = lock(&self.kept.windows);
-        let Windows { known, idle, .. } = &mut *windows;
-        for index in &self.windows {
-            if let Some(window) = known.get(index).filter(|it| it.users == 0 && it.loose) {
-                idle.insert((window.used, *index));
-            }
-        }
+        let Windows {
+            known, idle, stuck, ..
+        } = &mut *windows;
+        stuck.extend(self.windows.iter().filter(|index| {
+            let is_left =
+                |it: &Window| it.users == 0 && it.loose && !idle.contains(&(it.last_use, **index));
+            known.get(index).is_some_and(is_left)
+        }));
     }
 }
 
-/// Evicts ranges. Returns true if none of their pages is resident afterwards.
-fn evict(probe: &Probe<'_>, ranges: &[Range<u64>]) -> bool {
-    let mut gone = true;
-    for range in ranges {
-        let len = NonZeroU64::new(range.end - range.start);
-        let evicted = fadvise(probe.fd, range.start, len, Advice::DontNeed);
-        let left = probe.residency(range.clone()).ok().and_then(Answer::known);
-        gone &= evicted.is_ok() && left.is_none_or(|left| left.cached == 0);
-    }
-    gone
+/// Evicts a range. Returns true if none of its pages is resident afterwards.
+fn evict(probe: &Probe<'_>, range: Range<u64>) -> bool {
+    let len = NonZeroU64::new(range.end - range.start);
+    let evicted = fadvise(probe.fd, range.start, len, Advice::DontNeed);
+    let left = probe.residency(range).ok().and_then(Answer::known);
+    evicted.is_ok() && left.is_none_or(|left| left.cached == 0)
 }
 
 fn files() -> &'static Mutex<Files> {

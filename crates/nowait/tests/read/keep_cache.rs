@@ -3,8 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::future::Future;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -272,6 +275,112 @@ fn a_file_that_grows_and_shrinks_leaves_no_pages_of_this_process() {
             let after = seen(&sample.path);
             after.is_superset(&appended) && after.len() < appended.len() + 2
         });
+    }
+}
+
+/// A cached page may be the mark at which the kernel continues a readahead.
+#[test]
+fn a_readahead_that_a_cached_read_continues_leaves_no_pages() {
+    for filesystem in filesystems() {
+        let Some((_mount, sample)) = sample(filesystem, 20 * MIB) else {
+            continue;
+        };
+        let engine = Engine::new().expect("an engine");
+        until_none_is_gone(|| {
+            sample.evict();
+            let other = fs::File::open(&sample.path).expect("open");
+            other
+                .read_exact_at(&mut [0; 4 * PAGE as usize], 0)
+                .expect("read");
+            let cached = seen(&sample.path);
+            let file = open(&engine, &sample.path, false);
+            for page in &cached {
+                check(&file, &sample, page * PAGE, PAGE as usize);
+            }
+            drop(file);
+            gone(&sample, &cached)
+        });
+    }
+}
+
+#[test]
+fn a_future_that_is_dropped_leaves_no_pages() {
+    each(20 * MIB, |sample, engine, _| {
+        keeps(sample, &BTreeSet::new(), || {
+            let file = open(engine, &sample.path, true);
+            for at in (0..18 * MIB).step_by(3 << 20) {
+                let mut read = pin!(file.read_at(vec![0; 1 << 20], at));
+                let mut context = Context::from_waker(Waker::noop());
+                let _ = read.as_mut().poll(&mut context);
+            }
+        });
+    });
+}
+
+#[test]
+fn a_file_that_is_opened_again_while_its_pages_are_written_leaves_none() {
+    each(20 * MIB, |sample, engine, _| {
+        keeps(sample, &BTreeSet::new(), || {
+            for at in [0, 9 * MIB, 17 * MIB] {
+                let file = open(engine, &sample.path, true);
+                let bytes = sample.expected(at, 1 << 20);
+                file.blocking_write_all_at(bytes, at).expect("write");
+                drop(file);
+                let file = open(engine, &sample.path, false);
+                check(&file, sample, at, 2 << 20);
+            }
+        });
+    });
+}
+
+/// A window is evicted after eight others were used, and not earlier.
+#[test]
+fn random_reads_of_few_windows_read_each_page_once() {
+    let mount = mounted!(Filesystem::Ext4);
+    let sample = Sample::new(mount.path(), "file", 160 * MIB);
+    sample.evict();
+    let engine = Engine::new().expect("an engine");
+    let file = open(&engine, &sample.path, false);
+    let places = [150, 10, 110, 60].map(|mib| mib * MIB);
+    let read = |at| pollster::block_on(file.read_at(vec![0; PAGE as usize], at));
+    places.into_iter().for_each(|at| drop(read(at)));
+    for _ in 0..10 {
+        for at in places {
+            let done = read(at);
+            assert_eq!(done.provenance.cached, PAGE as usize, "{at}");
+            assert!(done.buf == sample.expected(at, PAGE as usize));
+        }
+    }
+}
+
+#[test]
+fn appended_pages_are_evicted() {
+    let mount = mounted!(Filesystem::Ext4);
+    let sample = Sample::new(mount.path(), "file", 9 * MIB + 1);
+    let engine = Engine::new().expect("an engine");
+    keeps(&sample, &BTreeSet::new(), || {
+        let file = open(&engine, &sample.path, true);
+        let append = file.write_at(vec![1; 3 * PAGE as usize], 0);
+        let append = append.flags(nowait::RwFlags::APPEND);
+        pollster::block_on(append).result.expect("append");
+        file.blocking_sync_all().expect("sync");
+    });
+}
+
+#[test]
+fn a_program_that_was_just_written_can_be_executed() {
+    let mount = mounted!(Filesystem::Ext4);
+    let engine = Engine::new().expect("an engine");
+    let program = fs::read("/bin/true").expect("a program");
+    for number in 0..20 {
+        let path = mount.path().join(format!("{number}"));
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).mode(0o755).engine(&engine);
+        let file = options.keep_cache(true).blocking_open(&path).expect("open");
+        file.blocking_write_all_at(&program, 0).expect("write");
+        drop(file);
+        let status = std::process::Command::new(&path).status();
+        assert!(status.expect("executed").success());
     }
 }
 
