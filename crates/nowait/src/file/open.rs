@@ -153,18 +153,20 @@ impl OpenOptions {
         /// - The kernel is asked which pages of a window are resident before the first read or write
         ///   of the window. If it does not tell, nothing is evicted: see
         ///   [`File::keeps_cache`].
-        /// - About 64 MiB of a file stay in the cache until the last [`File`] of it that was
-        ///   opened with this option is closed. Files of the process that are opened with it share
-        ///   what is known of the inode.
+        /// - A window is evicted when eight others were used after it. The rest is evicted when the
+        ///   last [`File`] of the inode that was opened with this option is closed. Files of the
+        ///   process that are opened with it share what is known of the inode.
+        /// - The file that is dropped last evicts in its thread. If it was used by futures and has
+        ///   more than one window, a worker evicts. A process that ends earlier leaves the pages in
+        ///   the cache.
         /// - Written data is evicted once it is written back. When the file is closed, a worker
-        ///   waits for that, at most for 2 seconds. To be sure, call
-        ///   [`sync_data`](File::sync_data) before. A process that ends earlier leaves the pages
-        ///   in the cache.
-        /// - Pages that another process reads first while this file is open may be evicted, too.
-        ///   Pages that another process maps, locks or has changed stay.
+        ///   waits for that, at most for 2 seconds, and for at most 256 files at a time. To be sure,
+        ///   call [`sync_data`](File::sync_data) before. Meanwhile the worker has the file open for
+        ///   reading.
+        /// - Pages that another process reads first while the window is not yet evicted may be
+        ///   evicted, too. Pages that another process maps, locks or has changed stay.
         /// - It applies to the reads and writes of [`File`]. It does not apply to operations on
-        ///   its handle, mappings, and the tokio file. A future that is dropped before its read is
-        ///   complete may leave pages.
+        ///   its handle, mappings, and the tokio file.
         ///
         /// ```
         /// use nowait::residency::residency;
