@@ -4,6 +4,7 @@ mod ahead;
 mod aio;
 mod directories;
 pub mod iops;
+mod keep_cache;
 mod mix;
 mod object_store;
 mod page_cache;
@@ -75,6 +76,9 @@ pub enum Area {
     /// The tools for the page cache beside others: nowait, vmtouch, util-linux fincore, cat
     #[command(after_help = tools::AFTER)]
     Tools(Deferred<tools::Args>),
+    /// Programs that leave the page cache as it was: nowait run --keep-cache, nocache
+    #[command(after_help = keep_cache::AFTER)]
+    KeepCache(Deferred<keep_cache::Args>),
     /// One turn of `dir`
     #[command(hide = true)]
     DirInside(Deferred<directories::inside::Args>),
@@ -122,6 +126,7 @@ impl Area {
             Area::Server(args) => &|stop| server::run(args, stop),
             Area::ObjectStore(args) => &|stop| object_store::run(args, stop),
             Area::Tools(args) => &|stop| tools::run(args, stop),
+            Area::KeepCache(args) => &|stop| keep_cache::run(args, stop),
             Area::DirInside(args) => return directories::inside::run(args),
             Area::RaceInside => return residency::inside::run(),
             Area::RuntimesInside => return runtimes::run_turn(),

@@ -17,7 +17,7 @@ pub struct Usage {
     pub voluntary: u64,
     /// Context switches because the scheduler ran another thread.
     pub involuntary: u64,
-    /// Bytes read from devices; `None` of children, or on a kernel that does not count them.
+    /// Bytes read from devices, readahead included; `None` on a kernel that does not count them.
     pub device_bytes: Option<u64>,
 }
 
@@ -70,7 +70,9 @@ fn get(whose: UsageWho) -> Usage {
         system: seconds(used.system_time()),
         voluntary: used.voluntary_context_switches() as u64,
         involuntary: used.involuntary_context_switches() as u64,
-        device_bytes: None,
+        device_bytes: u64::try_from(used.block_reads())
+            .ok()
+            .map(|blocks| blocks * 512),
     }
 }
 
