@@ -218,11 +218,14 @@ impl Ground {
         let files = self.files.len() as u64;
         self.directory
             .make_cold(files, self.bytes(), "with --slow-disk")?;
-        // The program itself is cached when it runs on the tree.
-        if !self.play(nowait, program, name, EMPTY, stop)? {
-            return Ok(None);
+        // The program itself is cached when it runs on the tree, for each contender.
+        for name in [name, Name::Direct] {
+            let command = self.command(nowait, program, name, EMPTY);
+            if child::run(command, false, stop)?.is_none() {
+                return Ok(None);
+            }
+            self.clear_out()?;
         }
-        self.clear_out()?;
         self.arrange(state)?;
         let before = self.residency()?;
         let command = self.command(nowait, program, name, TREE);
@@ -238,19 +241,6 @@ impl Ground {
             output_bytes: self.output()?,
         };
         Ok(Some(Turn::new(files, &ended, None, more)))
-    }
-
-    /// Runs what a program needs before, and the program; false after Ctrl-C.
-    fn play(
-        &self,
-        nowait: &Path,
-        program: Program,
-        name: Name,
-        tree: &str,
-        stop: &Stop,
-    ) -> Result<bool, Problem> {
-        let command = self.command(nowait, program, name, tree);
-        Ok(child::run(command, false, stop)?.is_some())
     }
 
     fn command(&self, nowait: &Path, program: Program, name: Name, tree: &str) -> Command {

@@ -36,10 +36,11 @@ const CGROUP2_SUPER_MAGIC: i64 = 0x6367_7270;
 /// The beginning of the names of groups. The number of the process follows.
 const NAME: &str = "nowait-run-";
 
-/// The attempts to remove a group while processes that have ended are still in it, and to evict
-/// pages that are still written to the device. 10 seconds altogether.
-const ATTEMPTS: u32 = 500;
-const PAUSE: Duration = Duration::from_millis(20);
+/// The pauses between attempts to remove a group while processes that have ended are still in it,
+/// and to evict pages that are still written to the device: 10 seconds altogether.
+fn pauses() -> impl Iterator<Item = Duration> {
+    (0..160).map(|n| Duration::from_millis(1 << n.min(6)))
+}
 
 /// Files of a group of version 2 that limit its processes, with the words for no limit.
 const LIMITS: [(&str, &[&str]); 7] = [
@@ -80,13 +81,14 @@ impl Group {
         }
         // Memory of processes that the program leaves behind is not to be swapped out.
         let _ = write(&group.path.join("memory.swappiness"), "0");
-        write(&group.path.join("cgroup.procs"), "0")?;
+        write(&group.path.join(version.entered_by()), "0")?;
         Ok(group)
     }
 
     /// Moves the processes to the group of this process before. Those that the program has left
     /// behind run on.
     fn empty(&self) {
+        let _ = write(&self.before.join(self.version.entered_by()), "0");
         let processes = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
         for process in processes.lines() {
             // It may have ended.
@@ -96,7 +98,7 @@ impl Group {
 
     /// Evicts the pages, and waits for those that are still written.
     fn evict(&self) {
-        for _ in 0..ATTEMPTS {
+        for pause in pauses() {
             evict(&self.path, self.version);
             if number(
                 &self.path,
@@ -105,19 +107,19 @@ impl Group {
             {
                 return;
             }
-            sleep(PAUSE);
+            sleep(pause);
         }
     }
 
     /// Removes the group. Pages of its that are left stay charged to it until they are reclaimed.
     fn remove(&self) -> Result<()> {
         let mut removed = fs::remove_dir(&self.path);
-        for _ in 0..ATTEMPTS {
+        for pause in pauses() {
             match &removed {
                 Err(error)
                     if error.kind() == ErrorKind::ResourceBusy && !has_groups(&self.path) =>
                 {
-                    sleep(PAUSE);
+                    sleep(pause);
                     self.empty();
                     removed = fs::remove_dir(&self.path);
                 }
@@ -147,6 +149,15 @@ impl Drop for Group {
 }
 
 impl Version {
+    /// The file by which this process enters a group. Its only thread enters by `tasks` without
+    /// waiting for an RCU grace period, which takes some milliseconds.
+    fn entered_by(self) -> &'static str {
+        match self {
+            Version::One => "tasks",
+            Version::Two => "cgroup.procs",
+        }
+    }
+
     /// The file that evicts the pages of a group when it is written.
     fn evicts_by(self) -> &'static str {
         match self {
