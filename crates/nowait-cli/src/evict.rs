@@ -39,7 +39,9 @@ use totals::Totals;
 /// Removes files from the page cache, and reports what stayed and why.
 #[derive(clap::Args)]
 #[command(
-    after_long_help = r#"Evicting uses posix_fadvise(2) with POSIX_FADV_DONTNEED for whole files.
+    after_long_help = r#"Evicting uses posix_fadvise(2) with POSIX_FADV_DONTNEED for whole files. Pages
+that other programs have cached go, too. `nowait run --keep-cache` runs a program
+and evicts only the pages that the program has added.
 
 Reasons why pages stay:
   dirty       changed and not yet written; --flush writes them first

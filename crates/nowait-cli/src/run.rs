@@ -81,9 +81,10 @@ library does not exist. The library of --aio makes system calls, as the C librar
 sandbox.
 
 With --keep-cache, the program runs in a memory control group of its own (cgroups(7)), which has no limit. When the program has
-ended, the pages that it has added to the page cache are evicted, and the group is removed. Pages that were cached before stay. This
-needs the right to make the group: root with version 1, or a group above this one that was delegated with version 2. If
-`nowait run` is killed, the pages and the group stay.
+ended, the pages that it has added to the page cache are evicted once they are written to the disk, and the group is removed. Pages
+that were cached before stay. Pages that the program has read first go, also if another program uses them now. This needs the right
+to make the group: root with version 1, or a group above this one that was delegated with version 2. If `nowait run` is killed, the
+pages and the group stay until the next `nowait run --keep-cache`.
 
 Environment:
   NOWAIT_AHEAD=off     the library reports nothing
