@@ -145,7 +145,7 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
         readahead: Readahead::new(events, args.data, available),
     };
     // The helper is in the group, too.
-    let group = args.keep_cache.then(Group::enter).and_then(|entered| {
+    let mut group = args.keep_cache.then(Group::enter).and_then(|entered| {
         let failed = "cannot make a memory control group";
         let note = |e: &_| {
             say(format_args!(
@@ -176,10 +176,11 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
         Some(helper) => helper.stop(args.stats),
         None => Some(work.report()),
     };
-    drop(group);
+    let kept = group.as_mut().and_then(Group::end);
     if args.stats {
         let missing = "nowait: the report is missing: the process that reads ahead does not answer";
         say(report.as_deref().map_or(missing, str::trim_end));
+        kept.into_iter().for_each(say);
     }
     Ok(end?.exit())
 }

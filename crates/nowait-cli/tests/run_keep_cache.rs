@@ -114,7 +114,8 @@ fn the_group_of_a_run_that_was_killed_is_removed_by_the_next() {
 }
 
 fn wait_until_empty(group: &Path) {
-    while !fs::read(group.join("cgroup.procs")).unwrap().is_empty() {
+    // A run of another test may have removed it.
+    while fs::read(group.join("cgroup.procs")).is_ok_and(|it| !it.is_empty()) {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }
@@ -137,4 +138,24 @@ fn a_group_that_the_program_has_made_stays_with_a_message() {
     );
     fs::remove_dir(group.join("below")).unwrap();
     fs::remove_dir(group).unwrap();
+}
+
+#[test]
+fn the_report_says_what_was_evicted() {
+    if !has_groups() {
+        return;
+    }
+    let directory = directory();
+    let file = cold(directory.path().join("cold"), SIZE);
+    let script = format!("cat {} >/dev/null", program::word(&file));
+    let mut run = nowait(["run", "--keep-cache", "--stats", "--", "sh", "-c", &script]);
+    let run = run.env("NOWAIT_LIBRARY_DIR", libraries()).output().unwrap();
+    let said = String::from_utf8(run.stderr).unwrap();
+    let line = said.lines().find(|line| line.starts_with("page cache: "));
+    let line = line.unwrap_or_else(|| panic!("{said}"));
+    assert!(
+        line.contains("page cache: 4.") && line.contains("M of the program"),
+        "{line}"
+    );
+    assert!(line.contains(" 0 after the eviction"), "{line}");
 }

@@ -13,6 +13,7 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 use rustix::fs::statfs;
 
 use crate::messages::say;
+use crate::size::Size;
 
 /// A group that this process has entered. Dropping it leaves the group, evicts its pages and
 /// removes it.
@@ -21,6 +22,7 @@ pub struct Group {
     /// The group of this process before.
     before: PathBuf,
     version: Version,
+    is_over: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -72,6 +74,7 @@ impl Group {
             path,
             before,
             version,
+            is_over: false,
         };
         if !group.path.join(version.evicts_by()).exists() {
             return Err(Error::new(
@@ -111,6 +114,41 @@ impl Group {
         }
     }
 
+    /// Leaves the group, evicts its pages and removes it. Returns a report for the user.
+    pub fn end(&mut self) -> Option<String> {
+        if std::mem::replace(&mut self.is_over, true) {
+            return None;
+        }
+        // A signal would end the eviction early, and leave the group behind.
+        let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
+        self.empty();
+        let added = self.cached();
+        self.evict();
+        let left = self.cached();
+        if let Err(error) = self.remove() {
+            let path = self.path.display();
+            say(format_args!(
+                "nowait: the control group {path} stays: {error}"
+            ));
+        }
+        if let Ok(before) = before {
+            let _ = before.thread_set_mask();
+        }
+        let (added, left) = (Size(added), Size(left));
+        Some(format!(
+            "page cache: {added} of the program at its end, {left} after the eviction"
+        ))
+    }
+
+    /// The bytes of files that are charged to the group.
+    fn cached(&self) -> u64 {
+        match self.version {
+            // tmpfs counts as cache, too.
+            Version::One => number(&self.path, &["inactive_file", "active_file"]),
+            Version::Two => file_bytes(&self.path),
+        }
+    }
+
     /// Removes the group. Pages of its that are left stay charged to it until they are reclaimed.
     fn remove(&self) -> Result<()> {
         let mut removed = fs::remove_dir(&self.path);
@@ -132,19 +170,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // A signal would end the eviction early, and leave the group behind.
-        let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
-        self.empty();
-        self.evict();
-        if let Err(error) = self.remove() {
-            let path = self.path.display();
-            say(format_args!(
-                "nowait: the control group {path} stays: {error}"
-            ));
-        }
-        if let Ok(before) = before {
-            let _ = before.thread_set_mask();
-        }
+        self.end();
     }
 }
 
@@ -173,13 +199,18 @@ fn evict(group: &Path, version: Version) {
     match version {
         Version::One => drop(write(&path, "0")),
         Version::Two => {
-            let bytes = number(group, &["file"]).saturating_sub(number(group, &["shmem"]));
+            let bytes = file_bytes(group);
             // Older kernels do not know the second word.
             if bytes > 0 && write(&path, &format!("{bytes} swappiness=0")).is_err() {
                 let _ = write(&path, &bytes.to_string());
             }
         }
     }
+}
+
+/// The bytes of files on a disk that are charged to a group of version 2.
+fn file_bytes(group: &Path) -> u64 {
+    number(group, &["file"]).saturating_sub(number(group, &["shmem"]))
 }
 
 /// Removes groups of processes that were killed. One that is in use cannot be removed.
