@@ -125,7 +125,10 @@ impl Group {
         let added = self.cached();
         self.evict();
         let left = self.cached();
-        if let Err(error) = self.remove() {
+        // Another run may have removed it, since it is empty.
+        if let Err(error) = self.remove()
+            && error.kind() != ErrorKind::NotFound
+        {
             let path = self.path.display();
             say(format_args!(
                 "nowait: the control group {path} stays: {error}"
