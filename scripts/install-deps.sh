@@ -59,6 +59,7 @@ needs=(
     "rsync rsync"
     "restic restic"
     "borg borgbackup"
+    "nocache nocache"
     "shellcheck shellcheck"
     "chromium chromium"
     "mandoc mandoc"

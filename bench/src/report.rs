@@ -42,7 +42,8 @@ DIR/report.json has the medians and the ratios of all parts: {PART: {\"command\"
 high95]}}}}}}.
 
 The times are those of an SSD; a slower device takes longer. For all parts: root (slow disks, devices in
-memory), fio, bfs, nginx, vmtouch, util-linux fincore, rsync, restic, libnowait_ahead.so (see --libraries).
+memory), fio, bfs, nginx, vmtouch, util-linux fincore, rsync, restic, borg, nocache, libnowait_ahead.so (see
+--libraries).
 
 Exit codes: 0 done (also if parts were left out), 1 failed, 2 usage, 130 interrupted (the page has what
 was measured).";

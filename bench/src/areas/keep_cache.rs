@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use nowait::residency::page_size;
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
@@ -18,7 +19,7 @@ use serde_json::json;
 
 use super::directories::count::Count;
 use crate::harness::bench::{Bench, Group};
-use crate::harness::cache::{evict, resident, sync, warm};
+use crate::harness::cache::{evict, resident, sync, warm, warm_blocks};
 use crate::harness::child;
 use crate::harness::column::Column;
 use crate::harness::contender::{Contenders, Word, once_each};
@@ -261,7 +262,10 @@ impl Ground {
             let file = open(&self.directory.path().join(path))?;
             match state {
                 State::Cold => evict(&[file])?,
-                State::Half if number % 2 == 0 => warm(&file, *size / 2)?,
+                State::Half if number % 2 == 0 => {
+                    let blocks: Vec<u64> = (0..size / 2 / page_size()).collect();
+                    warm_blocks(&file, &blocks, page_size())?;
+                }
                 State::Half => warm(&file, *size)?,
             }
         }

@@ -15,7 +15,7 @@ pub struct Part {
 }
 
 /// All parts, in the order of the page.
-pub const PARTS: [Part; 19] = [
+pub const PARTS: [Part; 20] = [
     Part {
         name: "mix",
         title: "A database's reads at once",
@@ -205,6 +205,29 @@ pub const PARTS: [Part; 19] = [
             let scales = [(600.0, "1"), (90.0, "0.25"), (15.0, "0.05"), (0.0, "0.002")];
             let (scale, rounds) = (by_time(seconds, &scales), six_if(seconds >= 90.0));
             format!("tools --scale {scale} --rounds {rounds}")
+        },
+    },
+    Part {
+        name: "keep-cache",
+        title: "The page cache as it was",
+        about: "Programs that read or copy a tree, alone, under nowait run --keep-cache and under nocache. \
+                The tree is cold, or half of it is cached.",
+        share: 0.06,
+        args: |seconds| {
+            let tree = by_time(
+                seconds,
+                &[
+                    (180.0, "--files 20000 --large 512M"),
+                    (60.0, "--files 2000 --large 128M"),
+                    (0.0, "--files 50 --large 4M"),
+                ],
+            );
+            let few = by_time(
+                seconds,
+                &[(20.0, ""), (0.0, "--programs tar,cp --states half")],
+            );
+            let rounds = six_if(seconds >= 180.0);
+            format!("keep-cache {tree} --rounds {rounds} {few}")
         },
     },
     Part {

@@ -267,6 +267,12 @@ const REFUSED: &str = "
 2 | runtimes --peers zzz | zzz; nowait
 1 | runtimes --cells lukewarm | no cell is called lukewarm; there are: cached-4K-1
 1 | runtimes --file tiny --size 4M | less than one block of 4M
+2 | keep-cache --programs zzz | zzz; tar, cp
+2 | keep-cache --states warm | warm; cold, half
+2 | keep-cache --contenders zzz | zzz; direct, nowait, nocache
+2 | keep-cache --large x | size
+2 | keep-cache --fs xfs | --slow-disk
+1 | keep-cache --nowait /nowhere | /nowhere
 2 | ring --contenders zzz | zzz; nowait, io-uring
 2 | ring --size 256K | less than 100 blocks of 4K
 1 | ring --file empty | not a regular file
@@ -326,6 +332,7 @@ fn without_rights_it_says_what_to_do() {
     for (code, words, part) in [
         (2, "ahead --files 5", "--warm"),
         (2, "dir --files 5", "--warm"),
+        (2, "keep-cache --files 5", "--slow-disk"),
         (1, "dir --slow-disk 1ms", "root"),
         (2, "tools --scale 0.002", "--tables fincore,tiny"),
         (
@@ -422,6 +429,7 @@ fn ctrl_c_in_every_phase() {
         "dir --slow-disk 1ms --files 500 --rounds 1000",
         "iops --size 64M --seconds 0.1 --rounds 1000",
         "runtimes --file made --size 64M --seconds 5",
+        "keep-cache --slow-disk 1ms --files 500 --large 8M --programs tar --contenders direct --rounds 1000",
         "ring --size 64M --seconds 0.1 --rounds 1000",
         "tools --scale 0.01 --rounds 1000",
         "server --cold-files 200 --contenders tokio-fs --rounds 1000",

@@ -9,6 +9,7 @@ mod compare;
 mod directories;
 mod documents;
 mod iops;
+mod keep_cache;
 mod object_store;
 mod page_cache;
 mod report;

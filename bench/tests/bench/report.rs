@@ -183,6 +183,7 @@ fn all_parts_make_a_page_that_a_browser_shows_at_any_width() {
         "seeks",
         "ahead",
         "tools",
+        "keep-cache",
         "cached",
         "server",
         "server-cold",
