@@ -303,6 +303,30 @@ fn a_readahead_that_a_cached_read_continues_leaves_no_pages() {
     }
 }
 
+/// The kernel reads further ahead on a disk whose readahead is longer (`read_ahead_kb`).
+#[test]
+fn a_long_readahead_leaves_no_pages() {
+    use std::os::unix::fs::MetadataExt;
+    let mount = mounted!(Filesystem::Ext4);
+    let sample = Sample::new(mount.path(), "file", 128 * MIB);
+    let device = fs::metadata(&sample.path).expect("stat").dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let setting = format!("/sys/dev/block/{major}:{minor}/queue/read_ahead_kb");
+    fs::write(setting, "32768").expect("set the readahead");
+    let engine = Engine::new().expect("an engine");
+    keeps(&sample, &BTreeSet::new(), || {
+        let file = open(&engine, &sample.path, false);
+        for at in (0..33 * MIB).step_by(1 << 20) {
+            check(&file, &sample, at, 1 << 20);
+        }
+        let ahead = seen(&sample.path).last().map(|page| page * PAGE);
+        assert!(
+            ahead > Some(48 * MIB),
+            "the kernel reads far ahead: {ahead:?}"
+        );
+    });
+}
+
 #[test]
 fn a_future_that_is_dropped_leaves_no_pages() {
     each(20 * MIB, |sample, engine, _| {
