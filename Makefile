@@ -5,7 +5,7 @@ musl := x86_64-unknown-linux-musl
 arm64 := aarch64-unknown-linux-gnu
 
 .PHONY: help demo demo-serve build install deb test-packages package test soak check semver-checks book minimal-versions model report bench-capi bench-nginx bench-parts bench-tokio bench-smoke fuzz sanitizers \
-	sanitizers-short sanitizers-address test-kernels test-kernels-short test-kernels-capi test-arm64 test-iopoll test-powercut test-powercut-short test-suites test-suites-short clean
+	sanitizers-short sanitizers-address test-kernels test-kernels-short test-kernels-capi test-cgroup2 test-arm64 test-iopoll test-powercut test-powercut-short test-suites test-suites-short clean
 
 help: ## this list
 	@awk -F ' *## *' '/^[a-z0-9-]+:.*## / { split($$1, t, ":"); printf "make %-20s %s\n", t[1], $$2 }' Makefile
@@ -147,6 +147,10 @@ test-kernels-capi: ## the C library's tests on Linux 6.1 and 6.12, in QEMU: 1 mi
 			-I crates/nowait-capi/include $(target)/release/libnowait_capi.a -lm -ldl || exit 1; \
 	done
 	scripts/test-kernels.sh --bins $(target)/capi/tests/calls $(target)/capi/tests/engine --
+
+test-cgroup2: ## nowait run --keep-cache with control groups of version 2, on Linux 6.1 and 6.12 in QEMU: 2 minutes
+	scripts/install-deps.sh --kernels
+	scripts/test-cgroup2.sh
 
 test-arm64: ## selected tests of the library on aarch64: Linux 6.1 in QEMU, 30 minutes
 	scripts/install-deps.sh --arm64
