@@ -134,7 +134,7 @@ test-kernels: ## the library's tests on Linux 6.1 and 6.12, in QEMU
 	scripts/install-deps.sh --kernels
 	scripts/test-kernels.sh
 
-test-kernels-short: ## the same, at most 20 minutes a kernel
+test-kernels-short: ## the same with fewer tests
 	scripts/install-deps.sh --kernels
 	scripts/test-kernels.sh --short
 
