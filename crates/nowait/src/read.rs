@@ -83,6 +83,7 @@ impl<F: Fn() -> usize> ReadPath<'_, F> {
     ///
     /// Without an offset it reads at the file's own position and moves it. The kernel locks the
     /// position during the call. Like read(2) it may then return fewer bytes than are available.
+    #[inline]
     pub(crate) fn start(
         &self,
         handle: &Handle,
@@ -245,13 +246,14 @@ fn count_rest(handle: &Handle, rest: &mut Rest, offset: u64, len: usize, skipped
 /// The kernel's readahead is off for a strict file, because the calling thread would pay for it. If
 /// reads are sequential and have missed, a worker starts a readahead, and starts the next one
 /// before the reads reach the end of it.
-fn readahead(handle: &Handle, offset: u64, len: usize, outcome: &Start) -> Option<Op> {
+fn readahead(handle: &Handle, offset: u64, len: usize, outcome: &Start) -> Option<Box<Op>> {
     if handle.is_direct() {
         return None;
     }
     let missed = matches!(outcome, Start::Rest(_));
     let from = handle.readahead().next(offset, len as u64, missed)?;
-    Some(Fadvise::new(handle, from, WINDOW, Advice::WillNeed).into())
+    let readahead = Fadvise::new(handle, from, WINDOW, Advice::WillNeed);
+    Some(Box::new(readahead.into()))
 }
 
 /// Returns true if all recent reads of the file were hits.

@@ -24,8 +24,8 @@ pub(crate) enum Start {
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) outcome: Start,
-    /// A readahead for a worker. Usually `None`.
-    pub(crate) readahead: Option<Op>,
+    /// A readahead for a worker. Usually `None`; it is in a box because an operation is large.
+    pub(crate) readahead: Option<Box<Op>>,
 }
 
 /// The rest of a read, for the engine.
@@ -76,6 +76,7 @@ impl Rest {
 
 /// Runs the part of a read into `buffer` that belongs to the calling thread, and marks the bytes it
 /// filled.
+#[inline]
 pub(crate) fn start_into(
     buffer: &mut dyn IoBufMut,
     start: impl FnOnce(&mut UninitSlice<'_>) -> Started,
