@@ -86,6 +86,7 @@ pub const PROPOSALS: [Proposal; 6] = [
         about: "Contenders that programs use now, without a published table.",
         parts: &[
             "tools",
+            "keep-cache",
             "cached",
             "mapped",
             "runtimes",

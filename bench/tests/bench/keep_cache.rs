@@ -61,7 +61,7 @@ fn programs_fill_the_page_cache() {
         assert_eq!(of(1, "output_bytes"), [TREE]);
         assert!(of(0, "device_bytes")[0] >= TREE);
         let half = of(2, "left_bytes")[0];
-        assert!(half >= TREE / 3 && half <= TREE / 2, "{half}");
+        assert!((TREE / 3..=TREE / 2).contains(&half), "{half}");
         for cell in 0..4 {
             assert_eq!(of(cell, "lost_bytes"), [0]);
         }

@@ -106,10 +106,10 @@ pub fn sweep() {
     }
 }
 
-/// Repeats a call while the cgroup is busy, for ten seconds: the kernel may count a process for a
+/// Repeats a call while the cgroup is busy, for a minute: the kernel may count a process for a
 /// moment after wait(2) has returned, and may need a while to reclaim pages beside other work.
 fn patiently(call: impl Fn() -> io::Result<()>) -> io::Result<()> {
-    for _ in 0..1000 {
+    for _ in 0..6000 {
         match call() {
             Err(e) if e.kind() == io::ErrorKind::ResourceBusy => {
                 std::thread::sleep(Duration::from_millis(10));
