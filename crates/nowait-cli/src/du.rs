@@ -26,9 +26,9 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use nowait::scan::{Batch, Dir};
 use nowait::{Metadata, StatxMask, walk};
+use nowait_page_cache::Batches;
 use rustix::fs::CWD;
 
-use crate::batches::Batches;
 use crate::file_time::Which;
 use crate::messages::{Messages, say};
 use crate::name::plural;
@@ -320,11 +320,11 @@ impl Counter<'_> {
             .metadata(self.args.mask())
             .one_filesystem(self.args.one_file_system)
             .filter_dirs(move |path, _| !excluded.matches(path));
-        let Some(mut batches) = Batches::open(path, &options, self.messages, self.stop) else {
+        let Some(batches) = Batches::open(path, &options, self.messages, self.stop) else {
             return self.line(path, usage);
         };
         let mut tree = Tree::new(path, usage, self.args.depth());
-        while let Some(found) = batches.next() {
+        for found in batches {
             match found {
                 Ok(found) => self.found(&found, &mut root, &mut tree)?,
                 // The failure of this entry was already reported.

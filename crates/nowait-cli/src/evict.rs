@@ -1,40 +1,22 @@
 //! `nowait evict` removes files from the page cache, and reports why pages stay.
-//!
-//! ```text
-//!  Paths ─► evict (threads): count, flush?, FADV_DONTNEED, count again ─► Reasons ─► Report
-//!                                                             MappingProcesses ───┘ processes that map it
-//! ```
-//! `FADV_DONTNEED` removes clean pages that are not in use. For dirty pages it starts writeback,
-//! and the pages stay. Pages under writeback, mapped by a process, locked, or used by the kernel
-//! stay, too. The kernel does not report the reason. It is derived from the counts before and after
-//! the call and from `/proc/PID/maps`. The advice is given for whole files only: for a range of a
-//! file the kernel would keep large folios that extend beyond the range.
 
-mod eviction;
 mod json;
-mod processes;
-mod reason;
 mod report;
-mod totals;
 
 use std::process::ExitCode;
-use std::sync::Mutex;
+
+use nowait_page_cache::{Action, MappingProcesses, SeenInodes, evict_all};
 
 use crate::messages::Messages;
 use crate::output::Output;
 use crate::paths::{Kinds, Paths};
 use crate::problem::{INTERRUPTED, Problem};
 use crate::progress::Progress;
-use crate::seen_inodes::SeenInodes;
 use crate::size::Size;
 use crate::stop::Stop;
 use crate::terminal::Terminal;
 
-use eviction::{Action, evict};
-use processes::MappingProcesses;
-use reason::Row;
 use report::Report;
-use totals::Totals;
 
 /// Removes files from the page cache, and reports what stayed and why.
 #[derive(clap::Args)]
@@ -127,10 +109,10 @@ const STEP: u64 = 256;
 
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<ExitCode, String> {
-    Ok(evict_all(args).unwrap_or_else(|problem| problem.report()))
+    Ok(evict(args).unwrap_or_else(|problem| problem.report()))
 }
 
-fn evict_all(args: &Args) -> Result<ExitCode, Problem> {
+fn evict(args: &Args) -> Result<ExitCode, Problem> {
     let action = match (args.dry_run, args.flush) {
         (true, _) => Action::Count,
         (false, flush) => Action::Evict { flush },
@@ -138,32 +120,21 @@ fn evict_all(args: &Args) -> Result<ExitCode, Problem> {
     let stop = Stop::on_signals()?;
     let mut progress = Progress::of_files();
     let messages = Messages::beside(&progress);
-    // Shared by the threads, so that only one of two names of a file is counted and evicted.
-    let seen = Mutex::new(SeenInodes::new(&args.paths));
+    let seen = SeenInodes::new(args.paths.may_overlap());
     let mut processes = MappingProcesses::default();
-    let mut totals = Totals::default();
     let mut report = Report::begin(Output::new(Terminal::look()), args.json, args.dry_run)?;
-    args.paths.examine(
-        Kinds::Regular,
+    let totals = evict_all(
+        |each| args.paths.visit(Kinds::Regular, &messages, &stop, each),
+        action,
+        seen,
         &messages,
-        &stop,
-        |file, stat| evict(file, stat, action, &seen),
-        |found, outcome| {
-            let done = match outcome {
-                Ok(Some(done)) => done,
-                Ok(None) => return Ok(()),
-                Err(why) => {
-                    found.failed(&messages, why);
-                    return Ok(());
-                }
-            };
-            let row = Row::new(found.path, &done, args.dry_run, &mut processes);
-            totals.add(&row);
+        &mut processes,
+        |row, totals| {
             if totals.files.is_multiple_of(STEP) {
                 progress.at(totals.files, format!("{} evicted", Size(totals.evicted)));
             }
             if args.verbose || row.is_incomplete() {
-                messages.without_progress(|| report.row(&row))?;
+                messages.without_progress(|| report.row(row))?;
             }
             Ok::<(), Problem>(())
         },

@@ -23,12 +23,12 @@ use crate::output::Output;
 use crate::paths::{Kinds, Paths};
 use crate::problem::{INTERRUPTED, Problem};
 use crate::progress::Progress;
-use crate::seen_inodes::SeenInodes;
 use crate::size::Size;
-use crate::stop::{LOOK, Stop};
+use crate::stop::Stop;
 use crate::terminal::Terminal;
 
 use column::{Columns, List};
+use nowait_page_cache::{LOOK, SeenInodes};
 use report::{Form, Report};
 use row::{RangeFormat, Row};
 use top::Top;
@@ -253,7 +253,7 @@ fn show(args: &Args, stop: &Stop) -> Result<ExitCode, Problem> {
     let redrawn = args.watch.is_some() && terminal.watched;
     let mut progress = Progress::of_files();
     let messages = Messages::beside(&progress);
-    let mut seen = SeenInodes::new(&args.paths);
+    let mut seen = SeenInodes::new(args.paths.may_overlap());
     let mut totals = Totals::default();
     // A picture has as many rows as fit beside the heading, the total and a few reasons.
     let fitting = terminal.height.map(|lines| lines.saturating_sub(5).max(1));

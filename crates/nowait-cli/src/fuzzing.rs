@@ -7,8 +7,9 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
+use nowait_page_cache::Stamp;
+
 use crate::cache::snapshot::{MAX_RANGES, Snapshot, Writer};
-use crate::prefetch::Stamp;
 use crate::proc::{self, Hierarchy, Mapping, Version};
 
 /// One file of a snapshot.

@@ -3,7 +3,6 @@
 //!
 //! The program is a library so that the fuzz targets can call its parsers. It has no stable API.
 
-mod batches;
 mod cache;
 pub mod deferred;
 mod demo;
@@ -22,13 +21,10 @@ mod output;
 mod paths;
 mod prefetch;
 pub mod problem;
-pub mod proc;
 pub mod progress;
 mod run;
 mod scan;
-mod seen_inodes;
 mod selection;
-pub mod size;
 pub mod stop;
 pub mod terminal;
 mod unknown;
@@ -37,6 +33,8 @@ mod warm;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+
+pub use nowait_page_cache::{proc, size};
 
 use deferred::Deferred;
 

@@ -8,8 +8,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::ProgressBar;
-use nowait::ErrorKind;
-use rustix::fs::{AtFlags, CWD, Statx, StatxAttributes, StatxFlags};
+use nowait_page_cache::{Reporter, report_error};
 use rustix::io::Errno;
 
 use crate::name::DisplayPath;
@@ -47,31 +46,7 @@ impl Messages {
     /// removed or replaced is a failure only if it was `named` on the command line. A directory
     /// that a bind mount makes its own ancestor is not reported.
     pub fn error(&self, path: &Path, named: bool, error: &nowait::Error) {
-        let path = error.path().unwrap_or(path);
-        let errno = error.errno().map(Errno::from_raw_os_error);
-        match (errno, error.kind()) {
-            (Some(Errno::NOENT | Errno::NOTDIR), _) if !named => {
-                self.note(path, "vanished meanwhile");
-            }
-            // A symbolic link has replaced it.
-            (Some(Errno::LOOP), _) if !named && error.operation() == "open" => {
-                self.note(path, "vanished meanwhile");
-            }
-            (Some(errno), _) => self.failure(path, errno),
-            (None, ErrorKind::Repeats) => self.failure(
-                path,
-                "the filesystem returns the same entries again and again; the listing was stopped",
-            ),
-            // Everything in it is found at its other place.
-            (None, ErrorKind::Cycle) if is_cycle_of_mounts(path) => {}
-            (None, ErrorKind::Cycle) => self.cycle(path),
-            (None, _) => self.failure(path, error),
-        }
-    }
-
-    /// Reports a directory that is its own ancestor.
-    pub fn cycle(&self, path: &Path) {
-        self.failure(path, "is one of its own ancestors; it is not listed again");
+        report_error(self, path, named, error);
     }
 
     /// Prints a message that is not a failure.
@@ -96,20 +71,12 @@ impl Messages {
     }
 }
 
-/// Returns true if a directory is its own ancestor because of a mount: one of the directories from
-/// it up to that ancestor is the root of a mount. Kernels before Linux 5.8 do not report roots of
-/// mounts.
-fn is_cycle_of_mounts(path: &Path) -> bool {
-    let stat = |path: &Path| {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        rustix::fs::statx(CWD, path, flags, StatxFlags::TYPE | StatxFlags::INO).ok()
-    };
-    let id = |stat: &Statx| (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino);
-    let is_mounted = |stat: &Statx| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
-    let mut directories = path.ancestors().map_while(stat);
-    let Some(directory) = directories.next() else {
-        return false;
-    };
-    let mut between = directories.take_while(|above| id(above) != id(&directory));
-    is_mounted(&directory) || between.any(|above| is_mounted(&above))
+impl Reporter for Messages {
+    fn failure(&self, path: &Path, _: Option<Errno>, why: &dyn Display) {
+        Messages::failure(self, path, why);
+    }
+
+    fn note(&self, path: &Path, what: &dyn Display) {
+        Messages::note(self, path, what);
+    }
 }

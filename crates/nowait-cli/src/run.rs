@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use nowait_ahead_channel::{Listening, Moment};
 use nowait_ahead_policy::Readahead;
+use nowait_page_cache::{Allowed, Budget};
 
 use crate::messages::say;
-use crate::prefetch::{Allowed, Budget};
 use crate::problem::Problem;
 
 use child::{Child, Signals};

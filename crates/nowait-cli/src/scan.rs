@@ -18,9 +18,9 @@ use std::process::ExitCode;
 
 use nowait::scan::{Batch, Xattrs};
 use nowait::{ErrorKind, FileType, Metadata, StatxMask, walk};
+use nowait_page_cache::{Batches, report_cycle};
 use rustix::fs::CWD;
 
-use crate::batches::Batches;
 use crate::messages::{Messages, say};
 use crate::name::plural;
 use crate::paths::PathList;
@@ -248,16 +248,16 @@ impl Scanner<'_> {
         if !self.mask.is_empty() {
             options = options.metadata(self.mask);
         }
-        let Some(mut batches) = Batches::open(start, &options, self.messages, self.stop) else {
+        let Some(batches) = Batches::open(start, &options, self.messages, self.stop) else {
             return Ok(());
         };
-        while let Some(found) = batches.next() {
+        for found in batches {
             match found {
                 Ok(found) => self.batch(start, &found)?,
                 // Entries are missing in the output, also below a bind mount. find(1) reports this,
                 // too.
                 Err(error) if error.kind() == ErrorKind::Cycle => {
-                    self.messages.cycle(error.path().unwrap_or(start));
+                    report_cycle(self.messages, error.path().unwrap_or(start));
                 }
                 Err(error) => self.messages.error(start, false, &error),
             }

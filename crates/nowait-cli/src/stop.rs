@@ -6,30 +6,50 @@
 //! the process ends.
 
 use std::fs;
+use std::ops::Deref;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread;
-use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nowait_page_cache::LOOK;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
 use crate::problem::{INTERRUPTED, Problem};
 
-/// The interval at which a waiting verb checks for a stop request.
-pub const LOOK: Duration = Duration::from_millis(20);
+/// A request to stop the verb, by a signal. Clones share the request.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    flag: Arc<AtomicBool>,
+    request: nowait_page_cache::Stop,
+}
+
+impl Deref for Stop {
+    type Target = nowait_page_cache::Stop;
+
+    fn deref(&self) -> &nowait_page_cache::Stop {
+        &self.request
+    }
+}
+
+impl Default for Stop {
+    fn default() -> Stop {
+        let flag = Arc::<AtomicBool>::default();
+        Stop {
+            request: flag.clone().into(),
+            flag,
+        }
+    }
+}
+
 /// The number of looks at a verb that waits, after which it is taken to wait for something that
 /// does not answer.
 const PATIENCE: u32 = 6;
-
-/// A request to stop the verb. Clones share the request.
-#[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
     /// Makes SIGINT and SIGTERM request a stop. A second signal ends the process, and so does the
@@ -61,16 +81,11 @@ impl Stop {
         let stop = Stop::default();
         for signal in [SIGINT, SIGTERM] {
             // The order matters: the shutdown must check the flag before this signal sets it.
-            flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), stop.0.clone())
-                .and_then(|_| flag::register(signal, stop.0.clone()))
+            flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), stop.flag.clone())
+                .and_then(|_| flag::register(signal, stop.flag.clone()))
                 .map_err(|e| Problem::of("cannot catch Ctrl-C", e))?;
         }
         Ok(stop)
-    }
-
-    /// Returns true if a stop was requested.
-    pub fn asked(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
     }
 
     /// Takes the signals, and ends the process after the second one or if the verb's thread does
@@ -85,7 +100,7 @@ impl Stop {
             matches!(signals.read_signal(), Ok(Some(_)))
         };
         while !next(None) {}
-        self.0.store(true, Ordering::Relaxed);
+        self.request.request();
         let (mut wait, mut looks) = (None, 0);
         while looks < PATIENCE && !next(Timespec::try_from(LOOK).ok()) {
             let now = Wait::of(verb);

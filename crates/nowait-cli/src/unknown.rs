@@ -1,52 +1,24 @@
-//! Files whose residency is unknown, grouped by the reason.
+//! Files whose residency is unknown, grouped by the reason, in JSON.
 
-use nowait::residency::Reason;
+use nowait_page_cache::Unknowns;
 use serde::Serialize;
 
-/// The files of unknown residency that one run has found.
-#[derive(Debug, Default)]
-pub struct Unknowns(pub Vec<Unknown>);
-
 /// The files with the same reason.
-#[derive(Clone, Debug)]
-pub struct Unknown {
-    pub why: Reason,
-    pub files: u64,
-    /// The total size of the files in bytes.
-    pub size: u64,
-}
-
-impl Unknowns {
-    /// Adds a file of `size` bytes.
-    pub fn add(&mut self, why: Reason, size: u64) {
-        match self.0.iter_mut().find(|unknown| unknown.why == why) {
-            Some(unknown) => {
-                unknown.files += 1;
-                unknown.size = unknown.size.saturating_add(size);
-            }
-            None => self.0.push(Unknown {
-                why,
-                files: 1,
-                size,
-            }),
-        }
-    }
-
-    /// The groups, for JSON.
-    pub fn why(&self) -> Vec<Why> {
-        let why = |unknown: &Unknown| Why {
-            why: unknown.why.to_string(),
-            files: unknown.files,
-            size: unknown.size,
-        };
-        self.0.iter().map(why).collect()
-    }
-}
-
-/// One group, for JSON.
 #[derive(Serialize)]
 pub struct Why {
     why: String,
     files: u64,
     size: u64,
+}
+
+impl Why {
+    /// All groups.
+    pub fn all(unknown: &Unknowns) -> Vec<Why> {
+        let groups = unknown.0.iter().map(|unknown| Why {
+            why: unknown.why.to_string(),
+            files: unknown.files,
+            size: unknown.size,
+        });
+        groups.collect()
+    }
 }

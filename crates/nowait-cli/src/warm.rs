@@ -4,12 +4,13 @@ mod metadata;
 
 use std::process::ExitCode;
 
+use nowait_page_cache::{self as page_cache, Prefetcher, Request, SeenInodes, Stopped};
+
 use crate::messages::Messages;
 use crate::paths::{Kinds, Paths};
-use crate::prefetch::{self, JSON_FORMAT, Limits, Prefetcher, Request, Stopped};
+use crate::prefetch::{JSON_FORMAT, Limits, print, show};
 use crate::problem::Problem;
 use crate::progress::Progress;
-use crate::seen_inodes::SeenInodes;
 use crate::stop::Stop;
 
 /// Reads the missing parts of files into the page cache, within a memory budget.
@@ -62,27 +63,25 @@ fn warm(args: &Args) -> Result<ExitCode, Problem> {
     if args.metadata {
         return metadata::warm(&args.paths, args.xattr, args.limits.json);
     }
-    let engine = prefetch::engine(&args.limits)?;
+    let limits = page_cache::Limits::from(&args.limits);
+    // With few threads the engine comes first: the signals do without one if they have to.
+    let engine = page_cache::engine(&limits)?;
     let stop = Stop::on_signals()?;
     let mut progress = Progress::of_files();
     let messages = Messages::beside(&progress);
-    let seen = SeenInodes::new(&args.paths);
-    let mut prefetcher = Prefetcher::new(
-        engine,
-        args.limits.clone(),
-        Some(seen),
-        &messages,
-        &mut progress,
-        &stop,
-    )?;
+    let seen = SeenInodes::new(args.paths.may_overlap());
+    let mut show = |run| show(&mut progress, run);
+    let mut prefetcher = Prefetcher::new(engine, limits, Some(seen), &messages, &mut show, &stop);
     // The summary reports a stop request.
-    let _: Result<(), Stopped> = args.paths.visit(Kinds::Regular, &messages, &stop, |file| {
-        prefetcher.add(Request {
-            file,
-            selection: None,
-        })
-    });
+    let _: Result<(), Stopped> = args
+        .paths
+        .visit(Kinds::Regular, &messages, &stop, &mut |file| {
+            prefetcher.add(Request {
+                file,
+                selection: None,
+            })
+        });
     let summary = prefetcher.finish();
     drop(progress);
-    summary.print("warm", args.limits.json, &messages)
+    print(&summary, "warm", args.limits.json, &messages)
 }

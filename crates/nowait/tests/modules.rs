@@ -261,6 +261,7 @@ fn files_import_downwards_only() {
         "nowait-capi",
         "nowait-cli",
         "nowait-object-store",
+        "nowait-page-cache",
         "nowait-serve-dir",
         "slowdisk",
     ] {

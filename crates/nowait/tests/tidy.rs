@@ -100,6 +100,7 @@ fn files_that_the_documents_name_exist() {
         "crates/nowait-capi/src",
         "crates/nowait-cli/src",
         "crates/nowait-object-store/src",
+        "crates/nowait-page-cache/src",
     ];
     for document in ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/decisions.md"] {
         for path in paths_of(document) {
@@ -157,6 +158,7 @@ fn texts() -> Vec<(PathBuf, String)> {
         "crates/nowait-capi",
         "crates/nowait-cli",
         "crates/nowait-object-store",
+        "crates/nowait-page-cache",
         "crates/nowait-serve-dir",
         "crates/powercut",
         "crates/slowdisk",

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::snapshot::{self, InvalidEntry, Snapshot};
+use nowait_page_cache::{self as page_cache, Prefetcher};
+
 use crate::messages::Messages;
 use crate::name::DisplayPath;
-use crate::prefetch::{self, JSON_FORMAT, Limits, Prefetcher};
+use crate::prefetch::{JSON_FORMAT, Limits, print, show};
 use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::size::Size;
@@ -47,7 +49,8 @@ Exit status:
 
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<ExitCode, Problem> {
-    let engine = prefetch::engine(&args.limits)?;
+    let limits = page_cache::Limits::from(&args.limits);
+    let engine = page_cache::engine(&limits)?;
     let stop = Stop::on_signals()?;
     let name = if args.file.as_os_str() == "-" {
         "standard input".to_owned()
@@ -58,14 +61,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     let mut progress = Progress::of_files();
     let messages = Messages::beside(&progress);
     // A file with many ranges has several entries, so files that were seen before are not skipped.
-    let mut prefetcher = Prefetcher::new(
-        engine,
-        args.limits.clone(),
-        None,
-        &messages,
-        &mut progress,
-        &stop,
-    )?;
+    let mut show = |run| show(&mut progress, run);
+    let mut prefetcher = Prefetcher::new(engine, limits, None, &messages, &mut show, &stop);
     snapshot.each(|entry| match entry {
         Ok(request) => prefetcher.add(request),
         Err(InvalidEntry { line, why }) => {
@@ -76,7 +73,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     })?;
     let summary = prefetcher.finish();
     drop(progress);
-    summary.print("restore", args.limits.json, &messages)
+    print(&summary, "restore", args.limits.json, &messages)
 }
 
 /// The largest snapshot in bytes that is read from a pipe. It is copied to a temporary file,

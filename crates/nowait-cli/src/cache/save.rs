@@ -11,19 +11,18 @@ use std::sync::mpsc;
 use std::thread;
 
 use nowait::residency::{Answer, PageMap, page_map};
+use nowait_page_cache::{FileRef, LOOK, OpenError, SeenInodes, Stamp};
 use rustix::fs::{FileType, Stat};
 use tempfile::NamedTempFile;
 
 use super::snapshot::{self, MAX_RANGES, Snapshot, Writer};
 use crate::messages::{Messages, say};
 use crate::name::{DisplayPath, plural};
-use crate::paths::{FileRef, Kinds, OpenError, Paths};
-use crate::prefetch::Stamp;
+use crate::paths::{Kinds, Paths};
 use crate::problem::Problem;
 use crate::progress::Progress;
-use crate::seen_inodes::SeenInodes;
 use crate::size::Size;
-use crate::stop::{LOOK, Stop};
+use crate::stop::Stop;
 
 /// Saves which ranges of files are in the page cache.
 #[derive(Debug, clap::Args)]
@@ -233,7 +232,7 @@ fn save<W: Write>(
     let mut saver = Saver {
         writer: Writer::new(BufWriter::new(out)).map_err(failed)?,
         messages: &messages,
-        seen: SeenInodes::new(&args.paths),
+        seen: SeenInodes::new(args.paths.may_overlap()),
         own,
         files: 0,
         listed: 0,

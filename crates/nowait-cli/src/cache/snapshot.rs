@@ -11,12 +11,11 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use nowait_page_cache::{FileRef, Request, Selection, Stamp};
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
 use crate::name::Name;
-use crate::paths::FileRef;
-use crate::prefetch::{Request, Selection, Stamp};
 use crate::problem::Problem;
 
 /// The description of a snapshot's format for `--help`.

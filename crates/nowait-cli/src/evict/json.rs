@@ -1,11 +1,9 @@
 //! The parts of the JSON object. The format is described in [`super`].
 
+use nowait_page_cache::{MappingProcess, Row, Totals};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::processes::MappingProcess;
-use super::reason::Row;
-use super::totals::Totals;
 use crate::name::Name;
 use crate::unknown::Why as Unknown;
 
@@ -26,7 +24,25 @@ pub struct Entry<'a> {
 struct Why<'a> {
     reason: &'static str,
     bytes: u64,
-    by: &'a [MappingProcess],
+    by: Vec<By<'a>>,
+}
+
+/// A process that maps a file.
+#[derive(Serialize)]
+struct By<'a> {
+    pid: u32,
+    command: &'a str,
+    locked: bool,
+}
+
+impl<'a> From<&'a MappingProcess> for By<'a> {
+    fn from(process: &'a MappingProcess) -> By<'a> {
+        By {
+            pid: process.pid,
+            command: &process.command,
+            locked: process.locked,
+        }
+    }
 }
 
 impl<'a> Entry<'a> {
@@ -46,7 +62,7 @@ impl<'a> Entry<'a> {
                 .map(|why| Why {
                     reason: why.kind.word(),
                     bytes: why.bytes,
-                    by: &why.by,
+                    by: why.by.iter().map(By::from).collect(),
                 })
                 .collect(),
         }
@@ -81,7 +97,7 @@ impl Sum {
             stayed: stayed
                 .map(|(kind, &bytes)| (kind.word().to_owned(), bytes.into()))
                 .collect(),
-            unknown: totals.unknown.why(),
+            unknown: Unknown::all(&totals.unknown),
             unreadable_processes: unreadable,
             failed,
             interrupted,

@@ -3,11 +3,27 @@
 use std::io::{self, Write};
 
 use super::json::{Entry, Sum};
-use super::reason::{Kind, Row, Why};
-use super::totals::Totals;
+use nowait_page_cache::{Kind, Row, Totals, Why};
+
 use crate::name::{DisplayPath, plural};
 use crate::output::Output;
 use crate::size::Size;
+
+/// A description of a reason, with the option that helps.
+fn text(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Dirty => "dirty: --flush writes it first",
+        Kind::Writeback => "being written: --flush waits for that",
+        Kind::Mapped => "mapped by",
+        Kind::Memory => "stored in memory only (tmpfs)",
+        Kind::Held => {
+            "held: used by the kernel, read again, or mapped by a process whose maps you may not read"
+        }
+        Kind::Mixed => {
+            "dirty, being written or in use (cannot be told apart without cachestat): try --flush"
+        }
+    }
+}
 
 /// A report whose beginning is printed.
 pub struct Report {
@@ -61,7 +77,7 @@ impl Report {
 
     /// Prints one reason below its file.
     fn why(&mut self, why: &Why) -> io::Result<()> {
-        let (bytes, text) = (Size(why.bytes).to_string(), why.kind.text());
+        let (bytes, text) = (Size(why.bytes).to_string(), text(why.kind));
         write!(self.out, "{bytes:>10} {text}")?;
         for (i, process) in why.by.iter().enumerate() {
             let comma = if i > 0 { "," } else { "" };

@@ -89,7 +89,7 @@ impl Sum {
             dirty: bytes(totals.dirty),
             dirty_unknown: totals.dirty_unknown,
             writeback: bytes(totals.writeback),
-            unknown: totals.unknown.why(),
+            unknown: Why::all(&totals.unknown),
             other_names: totals.other_names,
             failed,
             interrupted,

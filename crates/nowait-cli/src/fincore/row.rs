@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use nowait::residency::{Answer, PageMap, Probe, Residency};
+use nowait_page_cache::OpenError;
 use rustix::fs::{FileType, SeekFrom, Stat};
 
 use super::strip;
-use crate::paths::OpenError;
 use crate::terminal::Terminal;
 
 /// One shown file.

@@ -1,9 +1,9 @@
 //! The totals over all files. Files of unknown residency are summed separately, by reason.
 
 use nowait::residency::Answer;
+use nowait_page_cache::Unknowns;
 
 use super::row::{Row, bytes};
-use crate::unknown::Unknowns;
 
 /// The totals. Sizes are in bytes; cached, dirty and writeback are in pages. A sum that does not
 /// fit into 64 bits stays at `u64::MAX`.

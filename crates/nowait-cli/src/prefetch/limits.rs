@@ -1,6 +1,7 @@
 //! The arguments of `warm` and `cache restore` that limit memory, rate and depth.
 
-use super::budget::Allowed;
+use nowait_page_cache::{self as page_cache, Allowed};
+
 use crate::size::Size;
 
 /// The limits, and the form of the output.
@@ -26,4 +27,15 @@ pub struct Limits {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
+}
+
+impl From<&Limits> for page_cache::Limits {
+    fn from(limits: &Limits) -> page_cache::Limits {
+        page_cache::Limits {
+            depth: limits.depth,
+            rate: limits.rate.map(|Size(rate)| rate),
+            budget: limits.budget,
+            dry_run: limits.dry_run,
+        }
+    }
 }

@@ -9,13 +9,13 @@ use std::time::Instant;
 use nowait::ErrorKind;
 use nowait::StatxMask;
 use nowait::scan::Xattrs;
+use nowait_page_cache::{Batches, Given, PseudoMounts, given};
 use serde::Serialize;
 
-use crate::batches::Batches;
 use crate::messages::Messages;
 use crate::name::plural;
 use crate::output::Output;
-use crate::paths::{Given, Kinds, Paths, PseudoMounts};
+use crate::paths::{Kinds, Paths};
 use crate::problem::{INTERRUPTED, Problem};
 use crate::progress::Progress;
 use crate::stop::Stop;
@@ -70,12 +70,15 @@ pub fn warm(paths: &Paths, xattrs: bool, json: bool) -> Result<ExitCode, Problem
         attributes: 0,
     };
     let messages = Messages::beside(&warmer.progress);
-    let end = paths.given(Kinds::Regular, &messages, &stop, |given| match given {
-        Given::File(found) => {
-            warmer.file(&found.path, &messages);
-            if stop.asked() { Err(Stopped) } else { Ok(()) }
+    let end = paths.each(&messages, &stop, |path| {
+        match given(path, Kinds::Regular, &messages) {
+            None => Ok(()),
+            Some(Given::File(found)) => {
+                warmer.file(&found.path, &messages);
+                if stop.asked() { Err(Stopped) } else { Ok(()) }
+            }
+            Some(Given::Directory) => warmer.tree(path, &messages),
         }
-        Given::Directory(root) => warmer.tree(root, &messages),
     });
     let summary = Summary {
         warm: 1,

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use nowait::Handle;
 use nowait::residency::residency;
 
-use crate::paths::FileRef;
+use crate::file_ref::FileRef;
 
 /// The maximum number of sampled files. They are spread evenly over all finished files.
 const MAX_FILES: usize = 1024;
@@ -38,8 +38,11 @@ struct SampledFile {
 /// The result of examining sampled files, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recount {
+    /// The number of files.
     pub files: u64,
+    /// Cached when their files were finished.
     pub then: u64,
+    /// Cached now.
     pub now: u64,
 }
 

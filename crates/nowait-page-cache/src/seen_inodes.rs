@@ -4,20 +4,19 @@ use std::collections::HashSet;
 
 use rustix::fs::{FileType, Stat};
 
-use crate::paths::Paths;
-
 /// The set of seen files, by device and inode number. Only files that can be seen again are stored,
 /// so memory does not grow with the number of files that have one name.
+#[derive(Debug)]
 pub struct SeenInodes {
     may_overlap: bool,
     seen: HashSet<(u64, u64)>,
 }
 
 impl SeenInodes {
-    /// An empty set for the files of these paths.
-    pub fn new(paths: &Paths) -> SeenInodes {
+    /// An empty set. `may_overlap`: a file with one name could be visited twice.
+    pub fn new(may_overlap: bool) -> SeenInodes {
         SeenInodes {
-            may_overlap: paths.may_overlap(),
+            may_overlap,
             seen: HashSet::new(),
         }
     }

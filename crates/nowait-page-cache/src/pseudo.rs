@@ -6,11 +6,11 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use nowait::DisplayPath;
 use nowait::walk;
 
-use crate::messages::Messages;
-use crate::name::{DisplayPath, plural};
 use crate::proc;
+use crate::reporter::Reporter;
 
 /// The types of filesystems that are not entered; see filesystems(5) and /proc/filesystems.
 const TYPES: [&str; 20] = [
@@ -81,8 +81,8 @@ impl PseudoMounts {
         options.filter_dirs(move |path, _| inner.is_entered(path))
     }
 
-    /// Prints a message about the filesystems that were skipped.
-    pub fn report(&self, messages: &Messages) {
+    /// Reports the filesystems that were skipped.
+    pub fn report(&self, reporter: &dyn Reporter) {
         let skipped = self
             .0
             .skipped
@@ -97,8 +97,9 @@ impl PseudoMounts {
             // Writing to a string does not fail.
             let _ = write!(list, "{comma}{} ({kind})", DisplayPath(at));
         }
-        let filesystems = plural(skipped.len() as u64, "pseudo filesystem");
-        messages.note(&self.0.root, format_args!("skipped {filesystems}: {list}"));
+        let (count, s) = (skipped.len(), if skipped.len() == 1 { "" } else { "s" });
+        let what = format_args!("skipped {count} pseudo filesystem{s}: {list}");
+        reporter.note(&self.0.root, &what);
     }
 }
 

@@ -11,7 +11,7 @@ use nowait::scan::Batch;
 use nowait::scan::Canceller;
 use nowait::walk::{Options, Stats};
 
-use crate::messages::Messages;
+use crate::reporter::{Reporter, report_error};
 use crate::stop::{LOOK, Stop};
 
 /// The maximum number of batches that are listed and not yet taken.
@@ -38,12 +38,12 @@ impl<'a> Batches<'a> {
     pub fn open(
         root: &Path,
         options: &Options,
-        messages: &Messages,
+        reporter: &dyn Reporter,
         stop: &'a Stop,
     ) -> Option<Batches<'a>> {
         let walk = options
             .blocking_open(root)
-            .map_err(|error| messages.error(root, true, &error))
+            .map_err(|error| report_error(reporter, root, true, &error))
             .ok()?;
         let canceller = walk.canceller();
         let (to, listed) = mpsc::sync_channel(MAX_PENDING);
@@ -78,8 +78,17 @@ impl<'a> Batches<'a> {
         })
     }
 
+    /// The work of the walk up to the last batch that was taken.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+}
+
+impl Iterator for Batches<'_> {
+    type Item = nowait::Result<Batch>;
+
     /// Waits for the next batch. Returns `None` at the end of the walk, and after a stop request.
-    pub fn next(&mut self) -> Option<nowait::Result<Batch>> {
+    fn next(&mut self) -> Option<nowait::Result<Batch>> {
         while !self.stop.asked() {
             let listed = match &mut self.listing {
                 Listing::Other(listed) => listed,
@@ -99,11 +108,6 @@ impl<'a> Batches<'a> {
             }
         }
         None
-    }
-
-    /// The work of the walk up to the last batch that was taken.
-    pub fn stats(&self) -> Stats {
-        self.stats
     }
 }
 

@@ -7,13 +7,14 @@ use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::Path;
 
 use rustix::fs::{Stat, major, minor};
-use serde::Serialize;
+use rustix::io::Errno;
 
 use crate::proc::{self, Mapping};
 
 /// A process that maps a file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappingProcess {
+    /// The process ID.
     pub pid: u32,
     /// The process's name; `?` if it is unknown.
     pub command: String,
@@ -22,10 +23,10 @@ pub struct MappingProcess {
 }
 
 /// All processes that map files; `None` before the first query.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct MappingProcesses(Option<Mappings>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Mappings {
     /// The mappings, by inode number.
     mapped: HashMap<u64, Vec<Mapped>>,
@@ -33,6 +34,7 @@ struct Mappings {
     unreadable: u64,
 }
 
+#[derive(Debug)]
 struct Mapped {
     device: (u32, u32),
     path: Vec<u8>,
@@ -75,7 +77,7 @@ impl Mappings {
                     Ok(()) => {}
                     // The process has ended. It maps nothing.
                     Err(e) if e.kind() == ErrorKind::NotFound => {}
-                    Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
+                    Err(e) if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
                     Err(_) => known.unreadable += 1,
                 }
             }

@@ -6,16 +6,26 @@ use std::sync::{Mutex, PoisonError};
 use nowait::residency::{Answer, Residency, residency};
 use rustix::fs::{Advice, Stat};
 
-use crate::paths::OpenError;
+use crate::file_ref::OpenError;
 use crate::seen_inodes::SeenInodes;
 
 /// The action for each file.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Action {
     /// No action: its pages are only counted.
     Count,
-    /// FADV_DONTNEED. With `flush`, dirty pages are written first.
-    Evict { flush: bool },
+    /// FADV_DONTNEED.
+    Evict {
+        /// Dirty pages are written first.
+        flush: bool,
+    },
+}
+
+impl Action {
+    /// Returns true if the pages are only counted.
+    pub fn is_dry_run(self) -> bool {
+        matches!(self, Action::Count)
+    }
 }
 
 /// The result for one file.

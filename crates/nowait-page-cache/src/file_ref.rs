@@ -19,12 +19,12 @@ use nowait::walk;
 use rustix::fs::{Access, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use crate::messages::Messages;
+use crate::reporter::Reporter;
 
 /// The path of a file. The file may be removed or replaced before it is opened.
 #[derive(Clone, Debug)]
 pub struct FileRef {
-    /// The path as it is shown: it begins with a path of the command line.
+    /// The path as it is shown: it begins with a given path.
     pub path: PathBuf,
     /// The inode number. Files of two filesystems may have the same one.
     pub inode: u64,
@@ -37,12 +37,21 @@ pub struct FileRef {
 /// The reason why a file was not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenError {
+    /// A system call failed.
     Os(Errno),
     /// It is not of this type any more.
     Changed(FileType),
 }
 
 impl OpenError {
+    /// The error of the system call that failed.
+    fn errno(self) -> Option<Errno> {
+        match self {
+            OpenError::Os(errno) => Some(errno),
+            OpenError::Changed(_) => None,
+        }
+    }
+
     /// Returns true if the process or the system lacks something that is free again when other
     /// files are closed.
     pub fn is_shortage(self) -> bool {
@@ -154,8 +163,8 @@ impl FileRef {
     }
 
     /// Reports why this file was not processed. A file of a tree that was removed is not a failure.
-    pub fn failed(&self, messages: &Messages, why: OpenError) {
-        failed(messages, &self.path, self.tree.is_none(), why);
+    pub fn failed(&self, reporter: &dyn Reporter, why: OpenError) {
+        failed(reporter, &self.path, self.tree.is_none(), why);
     }
 }
 
@@ -164,15 +173,15 @@ fn has_proc() -> bool {
 }
 
 /// Reports why a path was not processed. A file that was removed or replaced is a failure only if
-/// it was `named` on the command line.
-pub fn failed(messages: &Messages, path: &Path, named: bool, why: OpenError) {
+/// it was `named` by the caller.
+pub fn failed(reporter: &dyn Reporter, path: &Path, named: bool, why: OpenError) {
     match why {
         OpenError::Os(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) | OpenError::Changed(_)
             if !named =>
         {
-            messages.note(path, "vanished meanwhile");
+            reporter.note(path, &"vanished meanwhile");
         }
-        _ => messages.failure(path, why),
+        _ => reporter.failure(path, why.errno(), &why),
     }
 }
 

@@ -7,26 +7,36 @@ use nowait::residency::{Answer, Reason};
 use super::eviction::Outcome;
 use super::processes::{MappingProcess, MappingProcesses};
 
-/// One shown file.
+/// One processed file.
+#[derive(Debug)]
 pub struct Row {
+    /// The path.
     pub path: PathBuf,
+    /// The size in bytes.
     pub size: u64,
     /// The counts, or the reason why they are unknown.
     pub counted: Result<Counted, Reason>,
+    /// The reasons why pages stayed.
     pub why: Vec<Why>,
 }
 
 /// A file's memory in the page cache, in bytes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Counted {
+    /// Cached before.
     pub before: u64,
+    /// Evicted.
     pub evicted: u64,
+    /// Cached after.
     pub stayed: u64,
 }
 
 /// One reason, and the number of bytes that stayed for it.
+#[derive(Debug)]
 pub struct Why {
+    /// The reason.
     pub kind: Kind,
+    /// The number of bytes.
     pub bytes: u64,
     /// The processes that map the file, if that is the reason.
     pub by: Vec<MappingProcess>,
@@ -35,16 +45,22 @@ pub struct Why {
 /// A reason why pages stayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
+    /// Changed and not yet written.
     Dirty,
+    /// Being written.
     Writeback,
+    /// Mapped by processes.
     Mapped,
+    /// The filesystem stores its files in memory.
     Memory,
+    /// In use by the kernel, read again, or mapped by a process whose maps may not be read.
     Held,
+    /// Any of the others: without cachestat(2) they cannot be told apart.
     Mixed,
 }
 
 impl Kind {
-    /// The name of the reason in JSON and in the total. It does not change between versions.
+    /// The name of the reason. It does not change between versions.
     pub fn word(self) -> &'static str {
         match self {
             Kind::Dirty => "dirty",
@@ -55,27 +71,11 @@ impl Kind {
             Kind::Mixed => "mixed",
         }
     }
-
-    /// A description, with the option that helps.
-    pub fn text(self) -> &'static str {
-        match self {
-            Kind::Dirty => "dirty: --flush writes it first",
-            Kind::Writeback => "being written: --flush waits for that",
-            Kind::Mapped => "mapped by",
-            Kind::Memory => "stored in memory only (tmpfs)",
-            Kind::Held => {
-                "held: used by the kernel, read again, or mapped by a process whose maps you may not read"
-            }
-            Kind::Mixed => {
-                "dirty, being written or in use (cannot be told apart without cachestat): try --flush"
-            }
-        }
-    }
 }
 
 impl Row {
     /// The row for a file. In a dry run it predicts what would stay.
-    pub fn new(
+    pub(super) fn new(
         path: PathBuf,
         done: &Outcome,
         dry_run: bool,

@@ -16,11 +16,9 @@ use std::sync::{Mutex, PoisonError, RwLock};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-use super::{FileRef, Kinds, OpenError, Paths};
 use rustix::fs::Stat;
 
-use crate::messages::Messages;
-use crate::stop::Stop;
+use crate::file_ref::{FileRef, OpenError};
 
 /// The time that the calling thread processes files alone, and the intended time for a batch.
 /// Handing a batch to a thread costs a hundredth of it.
@@ -50,52 +48,47 @@ struct Results<T> {
     took: Duration,
 }
 
-impl Paths {
-    /// Opens every file and calls `examine`, on several threads. Calls `take` with each result, on
-    /// the calling thread and in the order of [`visit`](Paths::visit), until `take` returns an
-    /// error or a stop is requested.
-    pub fn examine<T: Send, E>(
-        &self,
-        kinds: Kinds,
-        messages: &Messages,
-        stop: &Stop,
-        examine: impl Fn(File, Stat) -> Result<T, OpenError> + Sync,
-        mut take: impl FnMut(FileRef, Result<T, OpenError>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let (work, queue) = mpsc::channel();
-        let queue = Mutex::new(queue);
-        let opener = Opener::default();
-        let examine = |found: &FileRef| opener.examine(found, &examine);
-        thread::scope(|scope| {
-            let mut pool = Pool {
-                scope,
-                examine: &examine,
-                queue: &queue,
-                // Moved into this scope, so that it is dropped first and the threads end.
-                work,
-                threads: 0,
-                pending: VecDeque::new(),
-                size: 1,
-            };
-            let begin = Instant::now();
-            let mut batch = Vec::new();
-            self.visit(kinds, messages, stop, |found| {
-                let is_alone = pool.threads == 0 && (begin.elapsed() < BATCH_TIME || !pool.start());
-                if is_alone {
-                    let results = examine(&found);
-                    return take(found, results);
-                }
-                batch.push(found);
-                if batch.len() < pool.size {
-                    return Ok(());
-                }
-                pool.submit(std::mem::take(&mut batch));
-                pool.take_until(pool.threads * MAX_PENDING, &mut take)
-            })?;
-            pool.submit(batch);
-            pool.take_until(0, &mut take)
-        })
-    }
+/// Opens every file of a visit and calls `examine`, on several threads. Calls `take` with each
+/// result, on the calling thread and in the order of the visit, until `take` returns an error.
+/// `visit` calls its argument with each file, and ends when that returns an error.
+pub fn examine<T: Send, E>(
+    visit: impl FnOnce(&mut dyn FnMut(FileRef) -> Result<(), E>) -> Result<(), E>,
+    examine: impl Fn(File, Stat) -> Result<T, OpenError> + Sync,
+    mut take: impl FnMut(FileRef, Result<T, OpenError>) -> Result<(), E>,
+) -> Result<(), E> {
+    let (work, queue) = mpsc::channel();
+    let queue = Mutex::new(queue);
+    let opener = Opener::default();
+    let examine = |found: &FileRef| opener.examine(found, &examine);
+    thread::scope(|scope| {
+        let mut pool = Pool {
+            scope,
+            examine: &examine,
+            queue: &queue,
+            // Moved into this scope, so that it is dropped first and the threads end.
+            work,
+            threads: 0,
+            pending: VecDeque::new(),
+            size: 1,
+        };
+        let begin = Instant::now();
+        let mut batch = Vec::new();
+        visit(&mut |found| {
+            let is_alone = pool.threads == 0 && (begin.elapsed() < BATCH_TIME || !pool.start());
+            if is_alone {
+                let results = examine(&found);
+                return take(found, results);
+            }
+            batch.push(found);
+            if batch.len() < pool.size {
+                return Ok(());
+            }
+            pool.submit(std::mem::take(&mut batch));
+            pool.take_until(pool.threads * MAX_PENDING, &mut take)
+        })?;
+        pool.submit(batch);
+        pool.take_until(0, &mut take)
+    })
 }
 
 /// Opens the files of one visit.

@@ -4,11 +4,12 @@ use std::ops::Range;
 
 use rustix::fs::Stat;
 
-use crate::paths::FileRef;
+use crate::file_ref::FileRef;
 
 /// A file, and its requested ranges.
 #[derive(Debug)]
 pub struct Request {
+    /// The file.
     pub file: FileRef,
     /// The requested ranges; `None` for the whole file.
     pub selection: Option<Selection>,
@@ -19,15 +20,18 @@ pub struct Request {
 pub struct Selection {
     /// The ranges in order. None is empty, and none extends beyond the end of the file.
     pub ranges: Vec<Range<u64>>,
+    /// The stamp of the file when the ranges were chosen.
     pub stamp: Stamp,
 }
 
 /// The properties that show that a file is the same and unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
+    /// The size in bytes.
     pub size: u64,
     /// The modification time: seconds since 1970, and nanoseconds.
     pub mtime: (i64, u32),
+    /// The inode number.
     pub inode: u64,
 }
 

@@ -1,0 +1,41 @@
+//! Fills and empties the page cache. The program `nowait` and the Python package share this policy;
+//! they parse options, print, and handle signals.
+//!
+//! ```text
+//!  visit: a given path, or the regular files below it ─┬─► Prefetcher: reads the missing ranges
+//!             (FileRef: opened later, if unchanged)     └─► examine: threads ─► evict_all: advice, and
+//!                                                                             the reasons why pages stay
+//! ```
+//! [`Reporter`] hears of files that fail, [`Stop`] ends the work early, [`Budget`] is the memory that
+//! may be used.
+
+mod batches;
+mod evict;
+mod examine;
+mod file_ref;
+mod prefetch;
+pub mod proc;
+mod pseudo;
+mod reporter;
+mod seen_inodes;
+pub mod size;
+mod stop;
+mod unknown;
+mod visit;
+
+pub use batches::Batches;
+pub use evict::{
+    Action, Counted, Kind, MappingProcess, MappingProcesses, Row, Totals, Why, evict_all,
+};
+pub use examine::examine;
+pub use file_ref::{FileRef, OpenError};
+pub use prefetch::{
+    Allowed, Budget, Limits, Prefetcher, Progress, RateLimit, Recount, Request, Selection, Stamp,
+    Stopped, Summary, engine,
+};
+pub use pseudo::PseudoMounts;
+pub use reporter::{Reporter, report_cycle, report_error};
+pub use seen_inodes::SeenInodes;
+pub use stop::{LOOK, Stop};
+pub use unknown::{Unknown, Unknowns};
+pub use visit::{Given, Kinds, given, visit};

@@ -1,0 +1,609 @@
+//! Reads files or ranges of files into the page cache.
+//!
+//! ```text
+//!  add(request) ─► collected, in inode order ─► open ─► query missing ranges ─► read ─► query again
+//!                                             └────── one local engine ───────┘
+//! ```
+//! The data is read into buffers that are reused. A page whose data was copied is known to have
+//! been in the page cache, and read errors of the device are reported. Opening files, which may
+//! wait for inodes, overlaps with the reads.
+//!
+//! Whole files are read sequentially with many reads in flight, and kernel readahead stays enabled.
+//! Readahead uses large folios. Reading and counting the pages of a large folio costs a fraction of
+//! the cost of single pages. Readahead is disabled with FADV_RANDOM if it could read data that was
+//! not requested: for ranges, for files with holes, near the end of the budget, and with a rate
+//! limit.
+
+mod budget;
+mod job;
+mod limits;
+mod rate_limit;
+mod request;
+mod requested;
+mod sample;
+mod summary;
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::fs::File;
+use std::ops::Range;
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use nowait::buffer::{Buffer, Limit, downcast};
+use nowait::engine::{LocalEngine, Options, Wait};
+use nowait::op::{Call, Kind, Op, Read};
+use nowait::read::NowaitPolicy;
+use nowait::residency::page_size;
+use nowait::{Completion, Handle, IoBufExt};
+use rustix::fs::{OFlags, Stat};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+pub use budget::{Allowed, Budget};
+pub use limits::Limits;
+pub use rate_limit::RateLimit;
+pub use request::{Request, Selection, Stamp};
+pub use sample::Recount;
+pub use summary::Summary;
+
+use job::{Job, Piece};
+use requested::Requested;
+use sample::Sample;
+
+use crate::file_ref::{FileRef, OpenError};
+use crate::reporter::Reporter;
+use crate::seen_inodes::SeenInodes;
+use crate::stop::Stop;
+
+/// The maximum length of a read in bytes. Larger reads are not faster, and they need more memory
+/// and processor cache.
+const MAX_READ: u64 = 256 << 10;
+/// The number of files that are collected and sorted by inode number.
+const MAX_COLLECTED: usize = 8192;
+/// The maximum number of files that one operation opens. The number is doubled after an operation
+/// that took less than [`FAST_CALL`], and set to 1 after one that took longer than [`SLOW_CALL`].
+/// Handing an operation to a worker costs as much as opening two cached files.
+const MAX_OPENS: usize = 16;
+const FAST_CALL: Duration = Duration::from_micros(200);
+const SLOW_CALL: Duration = Duration::from_millis(1);
+/// The number of bytes between two checks of the available memory and of the cached bytes.
+const CHECK_INTERVAL: u64 = 64 << 20;
+/// The longest wait for a completion before the program checks for a stop request.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The time that an interrupted run waits for operations in flight.
+const GRACE_PERIOD: Duration = Duration::from_millis(50);
+
+/// A stop was requested.
+#[derive(Debug)]
+pub struct Stopped;
+
+/// The state of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    /// The number of processed files.
+    pub files: u64,
+    /// The number of bytes that were read.
+    pub read_bytes: u64,
+    /// The bytes that were read per second of the run.
+    pub bytes_per_s: u64,
+}
+
+/// Reads requested files and ranges into the page cache.
+pub struct Prefetcher<'a> {
+    limits: Limits,
+    seen: Option<SeenInodes>,
+    requested: Requested,
+    reporter: &'a dyn Reporter,
+    progress: &'a mut dyn FnMut(Progress),
+    stop: &'a Stop,
+    engine: LocalEngine,
+    budget: Budget,
+    rate_limit: RateLimit,
+    collected: Vec<Request>,
+    /// The files to be opened, in order.
+    requests: VecDeque<Request>,
+    jobs: HashMap<u64, Job>,
+    /// The numbers of jobs that may have pieces to be read.
+    ready: VecDeque<u64>,
+    last_number: u64,
+    /// The purpose of each operation in flight, by its user data.
+    slots: Vec<Option<Work>>,
+    free: Vec<usize>,
+    /// The number of files that are being opened.
+    opening: usize,
+    /// The number of files that the next operation opens; see [`MAX_OPENS`].
+    opens_per_call: usize,
+    /// The maximum number of files that are open or being opened. It is lowered if the process or
+    /// the system has no more descriptors, and raised with each finished file.
+    max_open: usize,
+    /// The initial value of `max_open`.
+    most_open: usize,
+    buffers: Vec<Vec<u8>>,
+    ops: Vec<Op>,
+    /// The number of missing bytes for which reads were started.
+    bytes_started: u64,
+    bytes_at_last_check: u64,
+    sample: Sample,
+    summary: Summary,
+    start: Instant,
+}
+
+/// The files that a worker has opened or the errors, and the time it took.
+type Opened = (Vec<Result<(File, Stat), OpenError>>, Duration);
+
+/// The purpose of an operation.
+#[derive(Debug)]
+enum Work {
+    /// Opens several files, one after the other.
+    Open {
+        requests: Vec<Request>,
+        opened: Receiver<Opened>,
+        /// True if no other file is open: there is no shortage that a finished file would end.
+        alone: bool,
+    },
+    Read {
+        job: u64,
+        piece: Piece,
+    },
+}
+
+/// Creates the engine that reads. It may need a thread. With few threads (`RLIMIT_NPROC`) it must be
+/// created before threads that the caller can do without.
+///
+/// # Errors
+/// If no engine can be made, for example for lack of memory or threads.
+pub fn engine(limits: &Limits) -> nowait::Result<LocalEngine> {
+    let depth = limits.operations();
+    // All reads are expected to be misses, so none is tried on this thread.
+    let options = Options::new()
+        .depth(depth)
+        .workers(depth.min(64))
+        .nowait_policy(NowaitPolicy::Never);
+    options.build_local()
+}
+
+impl<'a> Prefetcher<'a> {
+    /// Creates an empty queue on an [`engine`]. Files that `seen` contains are not read again.
+    pub fn new(
+        engine: LocalEngine,
+        limits: Limits,
+        seen: Option<SeenInodes>,
+        reporter: &'a dyn Reporter,
+        progress: &'a mut dyn FnMut(Progress),
+        stop: &'a Stop,
+    ) -> Prefetcher<'a> {
+        let depth = limits.operations();
+        // A file takes two descriptors while it is opened, and the walk takes up to a quarter of
+        // them, too.
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let most_open = (descriptors / 4).clamp(1, depth as u64) as usize;
+        let budget = Budget::new(limits.budget);
+        Prefetcher {
+            summary: Summary::new(&engine, &limits),
+            rate_limit: RateLimit::new(limits.rate),
+            budget,
+            limits,
+            seen,
+            requested: Requested::default(),
+            reporter,
+            progress,
+            stop,
+            engine,
+            collected: Vec::new(),
+            requests: VecDeque::new(),
+            jobs: HashMap::new(),
+            ready: VecDeque::new(),
+            last_number: 0,
+            slots: (0..depth).map(|_| None).collect(),
+            free: (0..depth).rev().collect(),
+            opening: 0,
+            opens_per_call: 1,
+            max_open: most_open,
+            most_open,
+            buffers: Vec::new(),
+            ops: Vec::with_capacity(depth),
+            bytes_started: 0,
+            bytes_at_last_check: 0,
+            sample: Sample::default(),
+            start: Instant::now(),
+        }
+    }
+
+    /// Adds one request. Processes the collected requests when there are 8192 of them.
+    pub fn add(&mut self, request: Request) -> Result<(), Stopped> {
+        self.collected.push(request);
+        if self.collected.len() == MAX_COLLECTED {
+            self.queue_collected();
+            // The caller may need the descriptors of open files to find the next ones.
+            while self.is_busy() && !self.stop.asked() {
+                self.step();
+            }
+        }
+        if self.stop.asked() {
+            return Err(Stopped);
+        }
+        Ok(())
+    }
+
+    /// Counts a snapshot entry that is not valid.
+    pub fn skip(&mut self) {
+        self.summary.skipped += 1;
+    }
+
+    /// Processes all requests, unless a stop is requested, and returns the summary.
+    pub fn finish(mut self) -> Summary {
+        self.queue_collected();
+        while self.is_busy() && !self.stop.asked() {
+            self.step();
+        }
+        if self.stop.asked() {
+            self.interrupt();
+        }
+        self.summary.seconds = self.start.elapsed().as_secs_f64();
+        if !self.limits.dry_run {
+            self.summary.sample = self.sample.all();
+        }
+        self.summary
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.requests.is_empty() || !self.jobs.is_empty() || self.engine.in_flight() > 0
+    }
+
+    /// Queues the collected requests by inode number, which is roughly the order on the device.
+    fn queue_collected(&mut self) {
+        self.requested.forget_single_names();
+        self.collected.sort_by_key(|request| request.file.inode);
+        self.requests.extend(self.collected.drain(..));
+    }
+
+    /// One round: submits as many operations as there are free slots, and processes completions.
+    fn step(&mut self) {
+        while !self.free.is_empty() {
+            let Some((op, work)) = self.next() else { break };
+            if let Some(slot) = self.free.pop() {
+                self.slots[slot] = Some(work);
+                self.ops.push(op.user_data(slot as u64));
+            }
+        }
+        self.engine.submit_batch(&mut self.ops);
+        let mut done = Vec::new();
+        let wait = self.rate_limit.wait();
+        if self.engine.in_flight() > 0 {
+            let wait = if wait.is_zero() {
+                POLL_INTERVAL
+            } else {
+                wait.min(POLL_INTERVAL)
+            };
+            // Fails only in a forked child, which has no operations in flight.
+            let _ = self.engine.reap(&mut done, Wait::UpTo(wait));
+        } else {
+            std::thread::sleep(wait.min(POLL_INTERVAL));
+        }
+        for completion in done {
+            self.done(completion);
+        }
+        self.check();
+        self.show();
+    }
+
+    /// The next operation. It reads a piece of an open file; if no piece is left, it opens further
+    /// files.
+    fn next(&mut self) -> Option<(Op, Work)> {
+        if let Some(read) = self.next_read() {
+            return Some(read);
+        }
+        // The number of open files is bounded, and so are descriptors and memory.
+        let open = self.jobs.len() + self.opening;
+        let room = self.max_open.saturating_sub(open);
+        let count = self.requests.len().min(self.opens_per_call).min(room);
+        let requests: Vec<Request> = self.requests.drain(..count).collect();
+        if requests.is_empty() {
+            return None;
+        }
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let files: Vec<FileRef> = requests
+            .iter()
+            .map(|request| request.file.clone())
+            .collect();
+        // Each of these calls may wait for a device or a server.
+        let call = Call::new(move || {
+            let begin = Instant::now();
+            let opened = files.iter().map(FileRef::open).collect();
+            drop(sender.send((opened, begin.elapsed())));
+            Ok(0)
+        });
+        self.opening += count;
+        let work = Work::Open {
+            requests,
+            opened: receiver,
+            alone: self.max_open == 1,
+        };
+        Some((call.into(), work))
+    }
+
+    /// The next piece that the rate and the budget allow.
+    fn next_read(&mut self) -> Option<(Op, Work)> {
+        while let Some(&number) = self.ready.front() {
+            let room = self.room();
+            let page = page_size();
+            let max = self.rate_limit.piece(MAX_READ, page).min(room.max(page));
+            let job = self.jobs.get_mut(&number)?;
+            let piece = match job.next(max, MAX_READ) {
+                Ok(Some(piece)) => piece,
+                Ok(None) => {
+                    self.ready.pop_front();
+                    self.end(number);
+                    continue;
+                }
+                Err(e) => {
+                    self.reporter.failure(&job.request.file.path, errno(&e), &e);
+                    job.abandoned = true;
+                    continue;
+                }
+            };
+            if piece.missing > room {
+                job.sums.not_read += piece.missing;
+                self.summary
+                    .stop_reading(|| format!("{} is used up", self.budget));
+                continue;
+            }
+            if self.limits.dry_run {
+                self.bytes_started += piece.missing;
+                job.sums.read_bytes += piece.missing;
+                continue;
+            }
+            if !self.rate_limit.wait().is_zero() {
+                job.put_back(piece);
+                return None;
+            }
+            self.bytes_started += piece.missing;
+            self.rate_limit.started(piece.missing);
+            job.in_flight += 1;
+            let buffer = self.buffers.pop().unwrap_or_default();
+            let op = read(&job.handle, buffer, &piece.range);
+            return Some((op, Work::Read { job: number, piece }));
+        }
+        None
+    }
+
+    /// The number of bytes that may still be read.
+    fn room(&self) -> u64 {
+        if self.summary.is_full() {
+            return 0;
+        }
+        self.budget.max().saturating_sub(self.bytes_started)
+    }
+
+    /// Processes one completion.
+    fn done(&mut self, completion: Completion) {
+        let slot = completion.op.get_user_data() as usize;
+        let Some(work) = self.slots.get_mut(slot).and_then(Option::take) else {
+            return;
+        };
+        self.free.push(slot);
+        let result = completion
+            .result
+            .map_err(|e| errno(&e).unwrap_or(Errno::IO));
+        match (work, completion.op.into_kind()) {
+            (
+                Work::Open {
+                    requests,
+                    opened,
+                    alone,
+                },
+                _,
+            ) => {
+                self.opening -= requests.len();
+                // The channel is empty if the call was not made, because no worker can be started.
+                // This thread then opens the files itself.
+                let here = || {
+                    let files = requests.iter().map(|request| request.file.open());
+                    (files.collect(), Duration::ZERO)
+                };
+                let (opened, took): Opened = opened.try_recv().unwrap_or_else(|_| here());
+                if took < FAST_CALL {
+                    self.opens_per_call =
+                        (requests.len() * 2).clamp(self.opens_per_call, MAX_OPENS);
+                } else if took > SLOW_CALL {
+                    self.opens_per_call = 1;
+                }
+                for (request, opened) in requests.into_iter().zip(opened) {
+                    match opened {
+                        Ok((file, stat)) => self.opened(request, file, &stat),
+                        Err(why @ OpenError::Changed(_)) => self.changed(&request, &why),
+                        Err(why) if why.is_shortage() && !alone => self.postpone(request),
+                        Err(why) => request.file.failed(self.reporter, why),
+                    }
+                }
+            }
+            (Work::Read { job, piece }, Kind::Read(op)) => {
+                if let Ok(buffer) = downcast::<Limit<Vec<u8>>>(op.into_buffer()) {
+                    self.buffers.push(buffer.into_inner());
+                }
+                self.arrived(job, piece, result);
+            }
+            _ => {}
+        }
+    }
+
+    /// Puts back a file that could not be opened for lack of descriptors or memory. It is opened
+    /// when fewer files are open.
+    fn postpone(&mut self, request: Request) {
+        self.max_open = self.max_open.min(self.jobs.len() + self.opening).max(1);
+        self.requests.push_front(request);
+    }
+
+    /// Reports and counts a file that differs from its snapshot entry or is not regular.
+    fn changed(&mut self, request: &Request, why: &dyn fmt::Display) {
+        self.summary.skipped += 1;
+        let why = format_args!("skipped: {why}");
+        self.reporter.failure(&request.file.path, None, &why);
+    }
+
+    /// Processes an opened file: checks that it is unchanged, and adds a job for it.
+    fn opened(&mut self, mut request: Request, file: File, stat: &Stat) {
+        let stamp = request.selection.as_ref().map(|selection| selection.stamp);
+        if let Some(why) = stamp.and_then(|stamp| stamp.difference(&Stamp::of(stat))) {
+            return self.changed(&request, &why);
+        }
+        let again = match &mut request.selection {
+            None => self.seen.as_mut().is_some_and(|seen| !seen.insert(stat)),
+            Some(selection) => {
+                let ranges = std::mem::take(&mut selection.ranges);
+                selection.ranges = self.requested.insert(stat, ranges);
+                selection.ranges.is_empty()
+            }
+        };
+        if again {
+            self.summary.other_names += 1;
+            return;
+        }
+        // On filesystems without NOWAIT support, io_uring does not wait for reads of files that are
+        // open with O_NONBLOCK.
+        let _ = rustix::fs::fcntl_getfl(&file)
+            .and_then(|flags| rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK));
+        let handle = match Handle::new(file) {
+            Ok(handle) => handle,
+            Err(e) => return self.reporter.failure(&request.file.path, errno(&e), &e),
+        };
+        request.file.inode = stat.st_ino;
+        self.last_number += 1;
+        let allocated = (stat.st_blocks as u64).saturating_mul(512);
+        let job = Job::new(request, handle, stat.st_size as u64, allocated);
+        if !self.may_be_read_ahead(&job) {
+            job.disable_readahead();
+        }
+        self.jobs.insert(self.last_number, job);
+        self.ready.push_back(self.last_number);
+    }
+
+    /// Returns true if the kernel may read ahead in a file: all data of the file was requested and
+    /// fits into the budget. FADV_RANDOM does not stop readahead that has begun, because reading a
+    /// page that was read ahead starts the next readahead.
+    fn may_be_read_ahead(&self, job: &Job) -> bool {
+        let open = self.jobs.values().map(|job| job.size);
+        let fits = open.fold(job.size, u64::saturating_add) <= self.room();
+        fits && job.is_all_data() && self.limits.rate.is_none()
+    }
+
+    /// Processes the result of reading a piece.
+    fn arrived(&mut self, number: u64, piece: Piece, result: Result<usize, Errno>) {
+        let Some(job) = self.jobs.get_mut(&number) else {
+            return;
+        };
+        job.in_flight -= 1;
+        match result {
+            Ok(n) => {
+                job.sums.read_bytes += piece.missing.min(n as u64);
+                if job.first.is_none() {
+                    job.first = Some(piece.range.clone());
+                }
+                if (n as u64) < piece.len() {
+                    job.shrank = true;
+                    job.abandoned = true;
+                }
+            }
+            Err(errno) if !job.abandoned => {
+                let start = piece.range.start;
+                let why = format_args!("read at byte {start}: {errno}; the rest is not read");
+                self.reporter
+                    .failure(&job.request.file.path, Some(errno), &why);
+                job.abandoned = true;
+            }
+            Err(_) => {}
+        }
+        self.end(number);
+    }
+
+    /// Removes and counts a file if its job is done.
+    fn end(&mut self, number: u64) {
+        if !self.jobs.get(&number).is_some_and(Job::is_done) || self.ready.contains(&number) {
+            return;
+        }
+        let Some(job) = self.jobs.remove(&number) else {
+            return;
+        };
+        if job.shrank {
+            let path = &job.request.file.path;
+            self.reporter
+                .note(path, &"the file shrank while it was read");
+        }
+        self.max_open = (self.max_open + 1).min(self.most_open);
+        self.count(&job);
+        if let Some(first) = job.first {
+            self.sample
+                .consider(job.request.file, &job.handle, first.start);
+        }
+    }
+
+    /// Adds a file to the summary, with the number of its bytes that are cached now.
+    fn count(&mut self, job: &Job) {
+        match job.cached_now() {
+            Ok(cached) => self.summary.add(&job.sums, cached),
+            Err(e) => self.reporter.failure(&job.request.file.path, errno(&e), &e),
+        }
+    }
+
+    /// Checks after every [`CHECK_INTERVAL`] bytes if the first files are still cached, and updates
+    /// the budget.
+    fn check(&mut self) {
+        if self.bytes_started - self.bytes_at_last_check < CHECK_INTERVAL || self.limits.dry_run {
+            return;
+        }
+        self.bytes_at_last_check = self.bytes_started;
+        self.budget.update();
+        let evicted =
+            self.sample.early().shows_eviction() || self.jobs.values().any(Job::was_evicted);
+        if evicted && !self.summary.is_full() {
+            self.summary
+                .stop_reading(|| "the first files are being evicted again".into());
+        }
+    }
+
+    /// Updates the progress.
+    fn show(&mut self) {
+        let read_bytes =
+            self.summary.read_bytes + self.jobs.values().map(|j| j.sums.read_bytes).sum::<u64>();
+        let rate = read_bytes as f64 / self.start.elapsed().as_secs_f64();
+        (self.progress)(Progress {
+            files: self.summary.files,
+            read_bytes,
+            bytes_per_s: rate as u64,
+        });
+    }
+
+    /// Ends an interrupted run. Waits at most [`GRACE_PERIOD`] for operations in flight, and counts
+    /// their results.
+    fn interrupt(&mut self) {
+        self.summary.interrupted = true;
+        let end = Instant::now() + GRACE_PERIOD;
+        let mut done = Vec::new();
+        while self.engine.in_flight() > 0 && Instant::now() < end {
+            let _ = self.engine.reap(&mut done, Wait::UpTo(POLL_INTERVAL));
+            for completion in done.drain(..) {
+                self.done(completion);
+            }
+        }
+        self.ready.clear();
+        for (_, mut job) in std::mem::take(&mut self.jobs) {
+            job.abandoned = true;
+            self.count(&job);
+        }
+    }
+}
+
+/// The error of the system call that failed.
+fn errno(error: &nowait::Error) -> Option<Errno> {
+    error.errno().map(Errno::from_raw_os_error)
+}
+
+/// The operation that reads exactly this range.
+fn read(handle: &Handle, mut buffer: Vec<u8>, range: &Range<u64>) -> Op {
+    buffer.clear();
+    buffer.reserve_exact(MAX_READ as usize);
+    let len = range.end - range.start;
+    let buffer: Buffer = Box::new(buffer.limit(len as usize));
+    Read::new(handle, buffer, range.start).into()
+}
