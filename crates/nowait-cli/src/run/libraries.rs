@@ -1,9 +1,12 @@
 //! The preload libraries: where they are, and the environment that loads them and names the
 //! channel.
 
+use std::env::consts::ARCH;
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -69,17 +72,21 @@ fn find(name: &str) -> Result<PathBuf, Problem> {
     }
     let found = directories.iter().find_map(|directory| {
         let preload = directory.join("preload").canonicalize().ok()?;
-        let platforms = preload.join("libasan.so");
-        let is_there = platforms.join(std::env::consts::ARCH).join(name).is_file();
-        is_there.then(|| platforms.join("$PLATFORM").join(name))
+        let library = preload.join("platforms").join(ARCH).join(name);
+        library.is_file().then_some(preload)
     });
     let found = found.ok_or_else(|| {
         let first = directories[0].display();
         Problem::Failed(format!(
-            "preload/libasan.so/{}/{name} is not in {first}, nor where it is installed: set {DIRECTORY} to its directory",
-            std::env::consts::ARCH
+            "preload/libasan.so/{ARCH}/{name} is not in {first}, nor where it is installed: set {DIRECTORY} to its directory",
         ))
     })?;
+    add_links(&found).map_err(|e| {
+        let found = found.display();
+        let remedy = "run `nowait run -- true` once as the owner of the directory";
+        Problem::Failed(format!("cannot add links to {found}: {e}; {remedy}"))
+    })?;
+    let found = found.join("libasan.so/$PLATFORM").join(name);
     // ld.so(8) splits the list at colons and spaces, and has no way to quote them.
     match found
         .as_os_str()
@@ -95,6 +102,27 @@ fn find(name: &str) -> Result<PathBuf, Problem> {
     }
 }
 
+/// Adds the links that `scripts/preload-directory.sh` makes and that a Python wheel cannot have.
+fn add_links(preload: &Path) -> io::Result<()> {
+    let last = preload.join("libasan.so");
+    if last.is_symlink() {
+        return Ok(());
+    }
+    let platforms = preload.join("platforms");
+    let native = ["haswell", "xeon_phi"].map(|name| (name, "x86_64"));
+    let small = ["i386", "i486", "i586", "i686"].map(|name| (name, "lib32"));
+    let links = native.iter().chain(&small);
+    let links = links.filter(|(_, target)| platforms.join(target).is_dir());
+    let links = links.map(|(name, target)| (platforms.join(name), *target));
+    for (link, target) in links.chain([(last, "platforms")]) {
+        match symlink(target, link) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,5 +133,27 @@ mod tests {
         add(&mut list, "/a.so".as_ref());
         add(&mut list, "/b.so".as_ref());
         assert_eq!(list, "/a.so:/b.so");
+    }
+
+    #[test]
+    fn a_directory_without_links_is_completed() {
+        let directory = tempfile::tempdir().unwrap();
+        let preload = directory.path();
+        for kind in ["x86_64", "lib32"] {
+            std::fs::create_dir_all(preload.join("platforms").join(kind)).unwrap();
+        }
+        std::fs::write(preload.join("platforms/x86_64/a.so"), "a").unwrap();
+        for _ in 0..2 {
+            add_links(preload).unwrap();
+            for link in ["libasan.so/haswell/a.so", "libasan.so/x86_64/a.so"] {
+                assert!(preload.join(link).is_file(), "{link}");
+            }
+            assert!(preload.join("libasan.so/i686").is_dir());
+        }
+        let native = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(native.path().join("platforms/aarch64")).unwrap();
+        add_links(native.path()).unwrap();
+        assert!(native.path().join("libasan.so/aarch64").is_dir());
+        assert!(!native.path().join("platforms/haswell").exists());
     }
 }
