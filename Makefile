@@ -4,7 +4,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 arm64 := aarch64-unknown-linux-gnu
 
-.PHONY: help demo demo-serve build install deb test-packages package test soak check semver-checks book minimal-versions model report bench-capi bench-nginx bench-parts bench-tokio bench-smoke fuzz sanitizers \
+.PHONY: help demo demo-serve build install deb test-packages package test soak check semver-checks book minimal-versions model report python wheel bench-capi bench-nginx bench-parts bench-tokio bench-smoke fuzz sanitizers \
 	sanitizers-short sanitizers-address test-kernels test-kernels-short test-kernels-capi test-cgroup2 test-arm64 test-iopoll test-powercut test-powercut-short test-suites test-suites-short clean
 
 help: ## this list
@@ -56,6 +56,7 @@ check: ## format, lints, documentation, dependencies, musl
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path bench/Cargo.toml
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
+	cargo fmt --check --manifest-path python/Cargo.toml
 	cargo clippy --workspace --all-targets --all-features -- -D warnings -D clippy::undocumented_unsafe_blocks
 	RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --workspace --all-features
 	@if command -v cargo-deny >/dev/null; then \
@@ -81,6 +82,21 @@ book: ## the book for users in target/book; needs mdbook
 
 minimal-versions: ## that the libraries build with the oldest dependencies that they declare
 	scripts/minimal-versions.sh
+
+python: ## the Python package, built and tested in a virtual environment: 5 minutes (PYTHON=python3.13)
+	cargo clippy --manifest-path python/Cargo.toml --target-dir $(target)/python -- -D warnings
+	CARGO_TARGET_DIR=$(abspath $(target)) scripts/test-python.sh
+
+wheel: ## the Python wheel in target/wheels, optimised, installed and tested in a fresh environment (PYTHON=python3.13)
+	cargo build --release -p nowait-cli -p nowait-ahead -p nowait-aio
+	scripts/python-data.sh $(target)/release python/nowait.data
+	rm -rf $(target)/wheels
+	python3 -m venv $(target)/maturin
+	$(target)/maturin/bin/pip install --quiet 'maturin>=1.9,<2'
+	@# glibc 2.35 is the oldest version that has all functions of the standard library's unwinder here.
+	$(target)/maturin/bin/maturin build --release --manifest-path python/Cargo.toml --compatibility manylinux_2_35 \
+		--target-dir $(target)/python --out $(target)/wheels
+	scripts/test-python.sh --wheel $(target)/wheels/*.whl
 
 bench-tokio: ## nowait for tokio beside tokio::fs, tokio-uring, compio and more: 10 minutes (ARGS=--help)
 	cargo build --release --manifest-path bench/Cargo.toml --target-dir bench/target
@@ -177,4 +193,4 @@ test-iopoll: ## polled completions, on Linux 6.12 in QEMU with an NVMe drive tha
 
 clean: ## remove everything built, kernels too
 	cargo clean
-	rm -rf bench/target fuzz/target
+	rm -rf bench/target fuzz/target python/target python/nowait.data

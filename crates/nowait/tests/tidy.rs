@@ -164,6 +164,9 @@ fn texts() -> Vec<(PathBuf, String)> {
         "crates/slowdisk",
         "examples",
         "fuzz/fuzz_targets",
+        "python/src",
+        "python/tests",
+        "python/package",
         "bench/src",
         "bench/tests",
     ];

@@ -1,0 +1,102 @@
+//! Failures of single files. The failure of a file that an argument names ends the call. Those of
+//! files below a directory are collected.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use nowait_page_cache::{Reporter, Stop};
+use pyo3::prelude::*;
+use rustix::io::Errno;
+
+use crate::error::os_error;
+use crate::paths::{Named, text};
+
+/// The maximum number of collected failures. The rest is counted.
+const MAX_KEPT: usize = 1000;
+
+/// The failures of one call.
+pub struct Failures {
+    /// The indices of the arguments.
+    named: HashMap<PathBuf, usize>,
+    stop: Stop,
+    found: Mutex<Found>,
+}
+
+#[derive(Default)]
+struct Found {
+    of_argument: Option<(usize, Failure)>,
+    below: Vec<Failure>,
+    count: u64,
+}
+
+/// A file that was not processed.
+struct Failure {
+    path: PathBuf,
+    errno: Errno,
+    /// `None` for the text of the errno.
+    text: Option<String>,
+}
+
+impl Failures {
+    /// No failures so far. The failure of an argument requests the stop.
+    pub fn new(arguments: &[Named], stop: &Stop) -> Failures {
+        let named = arguments.iter().enumerate();
+        Failures {
+            named: named.map(|(i, named)| (named.path.clone(), i)).collect(),
+            stop: stop.clone(),
+            found: Mutex::default(),
+        }
+    }
+
+    /// The number of failures below directories, and the first [`MAX_KEPT`] of them as exceptions.
+    ///
+    /// # Errors
+    /// The failure of an argument.
+    pub fn finish<'py>(
+        self,
+        py: Python<'py>,
+        arguments: &[Named],
+    ) -> PyResult<(u64, Vec<Bound<'py, PyAny>>)> {
+        let found = self.found.into_inner();
+        let found = found.unwrap_or_else(PoisonError::into_inner);
+        if let Some((i, failure)) = found.of_argument {
+            let object = arguments[i].object.bind(py);
+            return Err(os_error(py, failure.errno, failure.text, object));
+        }
+        let errors = found.below.into_iter().map(|failure| {
+            let path = text(py, &failure.path)?;
+            let error = os_error(py, failure.errno, failure.text, &path);
+            Ok(error.into_value(py).into_bound(py).into_any())
+        });
+        Ok((found.count, errors.collect::<PyResult<_>>()?))
+    }
+}
+
+impl Reporter for Failures {
+    fn failure(&self, path: &Path, errno: Option<Errno>, why: &dyn Display) {
+        let why = why.to_string();
+        let is_errno = errno.is_some_and(|errno| {
+            why == errno.to_string() || why == std::io::Error::from(errno).to_string()
+        });
+        let failure = Failure {
+            path: path.to_owned(),
+            errno: errno.unwrap_or(Errno::INVAL),
+            text: Some(why).filter(|_| !is_errno),
+        };
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&i) = self.named.get(path) {
+            found.of_argument.get_or_insert((i, failure));
+            self.stop.request();
+            return;
+        }
+        found.count += 1;
+        if found.below.len() < MAX_KEPT {
+            found.below.push(failure);
+        }
+    }
+
+    /// Files that vanish, and pseudo filesystems that are not entered, are no failures.
+    fn note(&self, _: &Path, _: &dyn Display) {}
+}

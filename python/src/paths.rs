@@ -1,0 +1,120 @@
+//! Arguments that name files: str, bytes, os.PathLike, and open descriptors.
+#![allow(unsafe_code, reason = "a descriptor that is a number is borrowed")]
+
+use std::ffi::OsString;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyInt, PyString};
+use rustix::io::Errno;
+
+use crate::error::os_error;
+
+/// A file that an argument names.
+pub struct Named {
+    /// The argument. Exceptions have it as their file name.
+    pub object: Py<PyAny>,
+    /// The path; for a descriptor, its path below /proc.
+    pub path: PathBuf,
+}
+
+impl Named {
+    /// A path or a descriptor.
+    pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Named> {
+        let path = match descriptor(object)? {
+            Some(fd) => {
+                open(object, fd)?;
+                // Opening it again leaves the descriptor's position as it is.
+                format!("/proc/self/fd/{fd}").into()
+            }
+            None => path(object)?,
+        };
+        Ok(Named {
+            object: object.clone().unbind(),
+            path,
+        })
+    }
+
+    /// One path or descriptor, or an iterable of them.
+    pub fn all(paths: &Bound<'_, PyAny>) -> PyResult<Vec<Named>> {
+        if is_one(paths)? {
+            return Ok(vec![Named::of(paths)?]);
+        }
+        let paths = paths.try_iter().map_err(|_| wrong_type(paths))?;
+        paths.map(|path| Named::of(&path?)).collect()
+    }
+}
+
+/// The value of a descriptor; `None` for other objects.
+///
+/// # Errors
+/// OverflowError for a number that is no C int.
+pub fn descriptor(object: &Bound<'_, PyAny>) -> PyResult<Option<RawFd>> {
+    match object.is_instance_of::<PyInt>() {
+        true => object.extract().map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Checks that a descriptor is open.
+///
+/// # Errors
+/// OSError with EBADF.
+pub fn open<'fd>(object: &Bound<'_, PyAny>, fd: RawFd) -> PyResult<BorrowedFd<'fd>> {
+    if fd < 0 {
+        return Err(os_error(object.py(), Errno::BADF, None, object));
+    }
+    // SAFETY: the number is not -1. A number that is closed or is another file meanwhile leads to
+    // EBADF or to an answer about that file, as for each function of Python's `os`.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    match rustix::io::fcntl_getfd(fd) {
+        Ok(_) => Ok(fd),
+        Err(errno) => Err(os_error(object.py(), errno, None, object)),
+    }
+}
+
+/// The bytes of a path, as `os.fsencode` makes them: surrogates become the bytes that they stand
+/// for.
+pub fn path(object: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
+    let path: OsString = if let Ok(bytes) = object.cast::<PyBytes>() {
+        OsString::from_vec(bytes.as_bytes().to_vec())
+    } else if object.is_instance_of::<PyString>() {
+        object.extract()?
+    } else if object.hasattr("__fspath__")? {
+        let inner = object
+            .py()
+            .import("os")?
+            .call_method1("fspath", (object,))?;
+        return path(&inner);
+    } else {
+        return Err(wrong_type(object));
+    };
+    match path.as_bytes().contains(&0) {
+        true => Err(PyValueError::new_err("embedded null byte")),
+        false => Ok(path.into()),
+    }
+}
+
+/// A path as Python's `os` returns it: bytes that are not UTF-8 are surrogates.
+pub fn text<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyAny>> {
+    Ok(path.as_os_str().into_pyobject(py)?.into_any())
+}
+
+/// True for one path or descriptor.
+fn is_one(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(object.is_instance_of::<PyString>()
+        || object.is_instance_of::<PyBytes>()
+        || object.is_instance_of::<PyInt>()
+        || object.hasattr("__fspath__")?)
+}
+
+fn wrong_type(object: &Bound<'_, PyAny>) -> PyErr {
+    let name = object.get_type().name().map(|name| name.to_string());
+    PyTypeError::new_err(format!(
+        "a path should be str, bytes, os.PathLike or an open descriptor (int), not {}",
+        name.unwrap_or_default()
+    ))
+}

@@ -1,0 +1,243 @@
+//! `read_files` reads many small files.
+//!
+//! ```text
+//!  iterable of paths ─► Paths ─► nowait::read_files (workers) ─► poll ─► (path, bytes)
+//! ```
+//! The calling thread takes paths from the iterable while it is attached to the interpreter, and
+//! detaches to wait. The workers never attach.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use nowait::read_files::{FileContents, Options};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyIterator};
+use pyo3::{PyTraverseError, PyVisit};
+
+use crate::error::{forked, library_error};
+use crate::paths::path;
+
+/// The interval at which signals are checked.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// The files of read_files(), an iterator of pairs (path, bytes).
+#[pyclass(frozen, module = "nowait")]
+pub struct ReadFiles {
+    files: Mutex<nowait::ReadFiles<Paths>>,
+    given: Arc<Mutex<Given>>,
+    process: u32,
+}
+
+/// The paths that were taken from the iterable.
+struct Given {
+    /// The iterable's iterator; `None` after its end.
+    paths: Option<Py<PyIterator>>,
+    /// The objects of the paths that are being read.
+    objects: HashMap<PathBuf, Vec<Py<PyAny>>>,
+    /// The exception of the iterable, or of a path that is not valid.
+    error: Option<PyErr>,
+}
+
+impl Given {
+    /// The next path, with its object remembered.
+    fn next(&mut self, py: Python<'_>) -> PyResult<Option<PathBuf>> {
+        let Some(paths) = &self.paths else {
+            return Ok(None);
+        };
+        let Some(object) = paths.bind(py).clone().next() else {
+            self.paths = None;
+            return Ok(None);
+        };
+        let object = object?;
+        let path = path(&object)?;
+        let objects = self.objects.entry(path.clone()).or_default();
+        objects.push(object.unbind());
+        Ok(Some(path))
+    }
+
+    /// The object of a path that was read.
+    fn take(&mut self, path: PathBuf) -> Option<Py<PyAny>> {
+        let Entry::Occupied(mut objects) = self.objects.entry(path) else {
+            return None;
+        };
+        let object = objects.get_mut().pop();
+        if objects.get().is_empty() {
+            objects.remove();
+        }
+        object
+    }
+}
+
+/// The paths for the library. It takes them in the calling thread.
+struct Paths(Arc<Mutex<Given>>);
+
+impl Iterator for Paths {
+    type Item = PathBuf;
+
+    fn next(&mut self) -> Option<PathBuf> {
+        let mut given = lock(&self.0);
+        if given.error.is_some() {
+            return None;
+        }
+        Python::attach(|py| match given.next(py) {
+            Ok(path) => path,
+            Err(error) => {
+                given.error = Some(error);
+                given.paths = None;
+                None
+            }
+        })
+    }
+}
+
+/// Reads many files, several at the same time.
+///
+/// The files are opened and read by threads of the process, without the GIL. They are returned in
+/// the order in which they are complete. At most 1024 files and about 32 MiB are in memory before
+/// they are returned; a larger file is read alone. Paths are taken from the iterable as they are
+/// needed. Symbolic links are followed.
+///
+/// An exception of one file does not end the iterator: next() continues with the other files. In a
+/// process that fork() has created, call read_files() anew: the parent's iterators raise
+/// RuntimeError there.
+///
+/// Args:
+///     paths: An iterable of paths: str, bytes or os.PathLike.
+///     ordered: Return the files in the order of the paths. A slow file delays those after it.
+///
+/// Returns:
+///     An iterator of pairs (path, bytes). The path is the object that the iterable gave.
+///
+/// Raises:
+///     OSError: From next(): a file cannot be read. It has errno and filename, and is of the
+///         subclass that open() raises. FIFOs, sockets and devices are not opened.
+///     MemoryError: From next(): there is no memory for the contents of a file.
+///     ValueError: From next(): a path has a null byte, or another thread is in next().
+///
+/// >>> import os, tempfile
+/// >>> with tempfile.TemporaryDirectory() as directory:
+/// ...     paths = [os.path.join(directory, str(i)) for i in range(3)]
+/// ...     for path in paths:
+/// ...         with open(path, "wb") as file:
+/// ...             _ = file.write(b"abc")
+/// ...     sum(len(data) for path, data in read_files(paths))
+/// 9
+#[pyfunction]
+#[pyo3(signature = (paths, *, ordered=false))]
+pub fn read_files(paths: &Bound<'_, PyAny>, ordered: bool) -> PyResult<ReadFiles> {
+    let given = Arc::new(Mutex::new(Given {
+        paths: Some(paths.try_iter()?.unbind()),
+        objects: HashMap::new(),
+        error: None,
+    }));
+    Ok(ReadFiles {
+        files: Mutex::new(Options::new().in_order(ordered).read(Paths(given.clone()))),
+        given,
+        process: std::process::id(),
+    })
+}
+
+#[pymethods]
+impl ReadFiles {
+    fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    /// The iterable may refer to this iterator.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        if let Ok(given) = self.given.try_lock() {
+            visit.call(&given.paths)?;
+            for object in given.objects.values().flatten() {
+                visit.call(object)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn __clear__(&self) {
+        if let Ok(mut given) = self.given.try_lock() {
+            given.paths = None;
+            given.objects.clear();
+        }
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<(Py<PyAny>, Bound<'py, PyBytes>)>> {
+        if std::process::id() != self.process {
+            return Err(forked("this iterator of read_files()"));
+        }
+        let mut files = match self.files.try_lock() {
+            Ok(files) => files,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // A generator raises the same.
+            Err(TryLockError::WouldBlock) => {
+                return Err(PyValueError::new_err("iterator already executing"));
+            }
+        };
+        let read = next(py, &mut files)?;
+        if let Some(error) = lock(&self.given).error.take() {
+            return Err(error);
+        }
+        match read {
+            None => Ok(None),
+            Some(Ok(contents)) => self.contents(py, contents).map(Some),
+            Some(Err(error)) => {
+                let path = error.path().map(PathBuf::from);
+                let object = path.and_then(|path| lock(&self.given).take(path));
+                let object = object.unwrap_or_else(|| py.None());
+                Err(library_error(py, &error, object.bind(py)))
+            }
+        }
+    }
+}
+
+impl ReadFiles {
+    fn contents<'py>(
+        &self,
+        py: Python<'py>,
+        contents: FileContents,
+    ) -> PyResult<(Py<PyAny>, Bound<'py, PyBytes>)> {
+        let (path, contents) = contents.into_parts();
+        let object = lock(&self.given).take(path);
+        let bytes = PyBytes::new_with(py, contents.len(), |bytes| {
+            bytes.copy_from_slice(&contents);
+            Ok(())
+        })?;
+        Ok((object.unwrap_or_else(|| py.None()), bytes))
+    }
+}
+
+/// Waits for the next file, and checks for signals meanwhile.
+fn next(
+    py: Python<'_>,
+    files: &mut nowait::ReadFiles<Paths>,
+) -> PyResult<Option<nowait::Result<FileContents>>> {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(read) = files.poll_next_file(&mut context) {
+            return Ok(read);
+        }
+        py.detach(|| thread::park_timeout(INTERVAL));
+        py.check_signals()?;
+    }
+}
+
+/// Wakes a thread that waits for a file.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The state of the paths. It is consistent after each change.
+fn lock(given: &Mutex<Given>) -> std::sync::MutexGuard<'_, Given> {
+    given.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,116 @@
+"""The package: its documentation, its types, and its import."""
+
+import doctest
+import subprocess
+import sys
+
+import pytest
+from helpers import python, skip
+
+import nowait
+
+
+@pytest.mark.parametrize("name", ["residency", "warm", "evict", "read_files"])
+def test_the_examples_of_the_documentation(name, disk, monkeypatch):
+    monkeypatch.chdir(disk)
+    text = getattr(nowait, name).__doc__
+    test = doctest.DocTestParser().get_doctest(text, vars(nowait).copy(), name, None, None)
+    assert test.examples
+    runner = doctest.DocTestRunner()
+    runner.run(test)
+    assert runner.summarize().failed == 0
+
+
+def test_everything_has_documentation():
+    for name in nowait.__all__:
+        if not name.startswith("__"):
+            assert getattr(nowait, name).__doc__, name
+    assert nowait.__version__.count(".") == 2
+
+
+def test_the_import_takes_few_modules():
+    code = """if True:
+        import sys
+        before = set(sys.modules)
+        import nowait
+        print(sorted(set(sys.modules) - before))
+    """
+    run = python(code)
+    assert run.stdout.strip() == "['nowait', 'nowait._nowait']", run.stderr
+
+
+def test_subinterpreters_are_refused():
+    code = """if True:
+        try:
+            import _interpreters as interpreters
+        except ImportError:
+            import _xxsubinterpreters as interpreters
+        import nowait
+        one = interpreters.create()
+        interpreters.run_string(one, '''if True:
+            for _ in range(2):
+                try:
+                    import nowait
+                except ImportError as error:
+                    print("refused:", error, flush=True)
+        ''')
+        interpreters.destroy(one)
+        print(nowait.residency("/proc/self/exe").size > 0)
+    """
+    run = python(code)
+    assert run.returncode == 0, run.stderr
+    refused, again, works = run.stdout.splitlines()
+    assert refused == again and refused.startswith("refused:"), run.stdout
+    assert works == "True"
+
+
+@pytest.mark.parametrize("checker", [["mypy", "--strict"], ["pyright", "--pythonpath", sys.executable]])
+def test_the_types(checker, tmp_path):
+    try:
+        __import__(checker[0])
+    except ImportError:
+        skip(f"{checker[0]} is not installed")
+    (tmp_path / "use.py").write_text(USE)
+    command = [sys.executable, "-m", *checker, "use.py"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    (tmp_path / "use.py").write_text(USE + "\nx: str = nowait.residency(1).size\n")
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode == 1
+
+
+USE = """
+from pathlib import Path
+
+import nowait
+
+answer: nowait.Residency = nowait.residency("a")
+size: int = answer.size
+ranges: list[tuple[int, int]] | None = answer.ranges
+warmed = nowait.warm(["a", b"b", Path("c"), 3], budget="50%", rate=10, progress=print)
+errors: list[OSError] = warmed.errors
+stayed: dict[str, int] = nowait.evict(Path("a")).stayed
+for path, data in nowait.read_files([Path("a")], ordered=True):
+    name: str = path.name
+    part: bytes = data[1:]
+def callback(progress: nowait.Progress) -> None:
+    number: int = progress.read_bytes
+nowait.warm("a", progress=callback)
+"""
+
+
+def test_the_stubs_name_everything():
+    import importlib.util
+    from pathlib import Path
+
+    found = importlib.util.find_spec("nowait")
+    stubs = Path(found.origin).parent / "_nowait.pyi"
+    text = stubs.read_text()
+    assert (stubs.parent / "py.typed").exists()
+    for name in nowait.__all__:
+        assert f"class {name}" in text or f"def {name}(" in text or f"{name}:" in text, name
+        kind = getattr(nowait, name)
+        if isinstance(kind, type):
+            body = text.split(f"class {name}")[1].split("@final")[0]
+            for member in dir(kind):
+                if not member.startswith("_"):
+                    assert f"def {member}(" in body, (name, member)
