@@ -23,7 +23,7 @@ use crate::progress::Progress;
 const INTERVAL: Duration = Duration::from_millis(50);
 /// The time that an interrupted call waits for its thread. A thread that waits for a device ends
 /// later: it has nothing of the interpreter.
-const PATIENCE: Duration = Duration::from_millis(120);
+pub const PATIENCE: Duration = Duration::from_millis(120);
 
 /// The state that both threads see.
 struct Shared<T> {
@@ -98,7 +98,7 @@ pub fn run<T: Send + 'static>(
 }
 
 /// Starts a thread that takes no signals.
-fn start(work: impl FnOnce() + Send + 'static) -> PyResult<JoinHandle<()>> {
+pub fn start(work: impl FnOnce() + Send + 'static) -> PyResult<JoinHandle<()>> {
     let mut mask = SigSet::empty();
     let blocked = SigSet::all();
     let failed = |errno: nix::Error| PyErr::from(std::io::Error::from(errno));

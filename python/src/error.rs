@@ -2,6 +2,7 @@
 //! text and file name.
 
 use nowait::ErrorKind;
+use nowait_page_cache::OpenError;
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
 use rustix::io::Errno;
@@ -31,6 +32,17 @@ pub fn library_error(py: Python<'_>, error: &nowait::Error, filename: &Bound<'_,
             os_error(py, Errno::INVAL, Some(text), filename)
         }
         (_, None) => os_error(py, Errno::INVAL, Some(error.to_string()), filename),
+    }
+}
+
+/// The error of a file that was not opened.
+pub fn open_error(py: Python<'_>, why: OpenError, filename: &Bound<'_, PyAny>) -> PyErr {
+    match why {
+        OpenError::Os(errno) => os_error(py, errno, None, filename),
+        OpenError::Changed(_) => {
+            let text = "not a regular file or a block device".to_owned();
+            os_error(py, Errno::INVAL, Some(text), filename)
+        }
     }
 }
 

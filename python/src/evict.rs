@@ -90,7 +90,7 @@ pub fn evict(py: Python<'_>, paths: &Bound<'_, PyAny>) -> PyResult<EvictResult> 
         stayed: stayed.map(|(kind, &bytes)| (kind.word(), bytes)).collect(),
         unknown: Unknown::all(py, &totals.unknown)?,
         failed,
-        errors: errors.into_iter().map(Bound::unbind).collect(),
+        errors,
     })
 }
 

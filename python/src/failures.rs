@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nowait_page_cache::{Reporter, Stop};
 use pyo3::prelude::*;
@@ -54,23 +54,38 @@ impl Failures {
     ///
     /// # Errors
     /// The failure of an argument.
-    pub fn finish<'py>(
-        self,
-        py: Python<'py>,
-        arguments: &[Named],
-    ) -> PyResult<(u64, Vec<Bound<'py, PyAny>>)> {
-        let found = self.found.into_inner();
-        let found = found.unwrap_or_else(PoisonError::into_inner);
-        if let Some((i, failure)) = found.of_argument {
-            let object = arguments[i].object.bind(py);
-            return Err(os_error(py, failure.errno, failure.text, object));
+    pub fn finish(&self, py: Python<'_>, arguments: &[Named]) -> PyResult<(u64, Vec<Py<PyAny>>)> {
+        if let Some((i, failure)) = &self.lock().of_argument {
+            return Err(failure.error(py, arguments[*i].object.bind(py)));
         }
-        let errors = found.below.into_iter().map(|failure| {
-            let path = text(py, &failure.path)?;
-            let error = os_error(py, failure.errno, failure.text, &path);
-            Ok(error.into_value(py).into_bound(py).into_any())
+        self.errors(py, arguments)
+    }
+
+    /// The same, with the failure of an argument as the first exception.
+    pub fn errors(&self, py: Python<'_>, arguments: &[Named]) -> PyResult<(u64, Vec<Py<PyAny>>)> {
+        let found = self.lock();
+        let of_argument = found.of_argument.iter();
+        let of_argument = of_argument.map(|(i, failure)| {
+            let object = arguments[*i].object.bind(py);
+            Ok(failure.error(py, object).into_value(py).into_any())
         });
-        Ok((found.count, errors.collect::<PyResult<_>>()?))
+        let below = found.below.iter().map(|failure| {
+            let error = failure.error(py, &text(py, &failure.path)?);
+            Ok(error.into_value(py).into_any())
+        });
+        let errors = of_argument.chain(below).collect::<PyResult<Vec<_>>>()?;
+        Ok((found.count + u64::from(found.of_argument.is_some()), errors))
+    }
+
+    /// The state is consistent after each change.
+    fn lock(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Failure {
+    fn error(&self, py: Python<'_>, filename: &Bound<'_, PyAny>) -> PyErr {
+        os_error(py, self.errno, self.text.clone(), filename)
     }
 }
 
@@ -85,7 +100,7 @@ impl Reporter for Failures {
             errno: errno.unwrap_or(Errno::INVAL),
             text: Some(why).filter(|_| !is_errno),
         };
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = self.lock();
         if let Some(&i) = self.named.get(path) {
             found.of_argument.get_or_insert((i, failure));
             self.stop.request();

@@ -14,8 +14,10 @@ mod failures;
 mod interpreter;
 mod paths;
 mod progress;
+mod read_ahead;
 mod read_files;
 mod residency;
+mod safetensors;
 mod unknown;
 mod warm;
 
@@ -29,6 +31,8 @@ mod _nowait {
     use crate::evict::{EvictResult, evict};
     #[pymodule_export]
     use crate::progress::Progress;
+    #[pymodule_export]
+    use crate::read_ahead::{ReadAhead, ReadAheadReport};
     #[pymodule_export]
     use crate::read_files::{ReadFiles, read_files};
     #[pymodule_export]

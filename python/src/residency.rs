@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use rustix::fs::{FileType, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 
-use crate::error::os_error;
+use crate::error::open_error;
 use crate::paths::{descriptor, open, path};
 
 /// How much of a file is in the page cache. Sizes and offsets are in bytes.
@@ -84,17 +84,7 @@ pub fn residency(py: Python<'_>, file: &Bound<'_, PyAny>) -> PyResult<Residency>
         let path = path(file)?;
         py.detach(|| of_path(path))
     };
-    examined.map_err(|why| {
-        let (errno, text) = match why {
-            OpenError::Os(Errno::ISDIR) => (Errno::ISDIR, None),
-            OpenError::Os(errno) => (errno, None),
-            OpenError::Changed(_) => {
-                let text = "not a regular file or a block device".to_owned();
-                (Errno::INVAL, Some(text))
-            }
-        };
-        os_error(py, errno, text, file)
-    })
+    examined.map_err(|why| open_error(py, why, file))
 }
 
 /// Opens a file and examines it. Files of other types are not opened.

@@ -136,7 +136,7 @@ pub fn warm(
         unknown: Unknown::all(py, &summary.unknown)?,
         not_read_reason: summary.not_read_reason,
         failed,
-        errors: errors.into_iter().map(Bound::unbind).collect(),
+        errors,
         seconds: summary.seconds,
         backend: summary.backend,
     })

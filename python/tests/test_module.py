@@ -10,7 +10,7 @@ from helpers import python, skip
 import nowait
 
 
-@pytest.mark.parametrize("name", ["residency", "warm", "evict", "read_files"])
+@pytest.mark.parametrize("name", ["residency", "warm", "evict", "read_files", "read_ahead"])
 def test_the_examples_of_the_documentation(name, disk, monkeypatch):
     monkeypatch.chdir(disk)
     text = getattr(nowait, name).__doc__
@@ -95,6 +95,9 @@ for path, data in nowait.read_files([Path("a")], ordered=True):
 def callback(progress: nowait.Progress) -> None:
     number: int = progress.read_bytes
 nowait.warm("a", progress=callback)
+with nowait.read_ahead("a", evict_after=True) as reading:
+    wasted: int = reading.report().wasted_bytes
+chosen: nowait.read_ahead = nowait.read_ahead.safetensors("a", ["b"], budget="10%")
 """
 
 

@@ -13,6 +13,7 @@ mod batches;
 mod evict;
 mod examine;
 mod file_ref;
+mod missing;
 mod prefetch;
 pub mod proc;
 mod pseudo;
@@ -29,6 +30,7 @@ pub use evict::{
 };
 pub use examine::examine;
 pub use file_ref::{FileRef, OpenError};
+pub use missing::Missing;
 pub use prefetch::{
     Allowed, Budget, Limits, Prefetcher, Progress, RateLimit, Recount, Request, Selection, Stamp,
     Stopped, Summary, engine,

@@ -127,7 +127,12 @@ pub struct Prefetcher<'a> {
     sample: Sample,
     summary: Summary,
     start: Instant,
+    /// Called with each range that was read.
+    on_read: Option<OnRead<'a>>,
 }
+
+/// A function that is called with each range that was read.
+type OnRead<'a> = &'a mut dyn FnMut(&FileRef, Range<u64>);
 
 /// The files that a worker has opened or the errors, and the time it took.
 type Opened = (Vec<Result<(File, Stat), OpenError>>, Duration);
@@ -207,7 +212,13 @@ impl<'a> Prefetcher<'a> {
             bytes_at_last_check: 0,
             sample: Sample::default(),
             start: Instant::now(),
+            on_read: None,
         }
+    }
+
+    /// Calls `on_read` with each range that was read from now on. It may have bytes that were cached.
+    pub fn on_read(&mut self, on_read: &'a mut dyn FnMut(&FileRef, Range<u64>)) {
+        self.on_read = Some(on_read);
     }
 
     /// Adds one request. Processes the collected requests when there are 8192 of them.
@@ -251,10 +262,13 @@ impl<'a> Prefetcher<'a> {
         !self.requests.is_empty() || !self.jobs.is_empty() || self.engine.in_flight() > 0
     }
 
-    /// Queues the collected requests by inode number, which is roughly the order on the device.
+    /// Queues the collected requests by inode number, which is roughly the order on the device, unless
+    /// they are read in order.
     fn queue_collected(&mut self) {
         self.requested.forget_single_names();
-        self.collected.sort_by_key(|request| request.file.inode);
+        if !self.limits.in_order {
+            self.collected.sort_by_key(|request| request.file.inode);
+        }
         self.requests.extend(self.collected.drain(..));
     }
 
@@ -497,6 +511,10 @@ impl<'a> Prefetcher<'a> {
         match result {
             Ok(n) => {
                 job.sums.read_bytes += piece.missing.min(n as u64);
+                if let Some(on_read) = &mut self.on_read {
+                    let start = piece.range.start;
+                    on_read(&job.request.file, start..start + n as u64);
+                }
                 if job.first.is_none() {
                     job.first = Some(piece.range.clone());
                 }

@@ -1,14 +1,16 @@
-"""Page cache and many files on Linux, without waiting for the disk."""
+"""Page cache, model weights and many files on Linux, without waiting for the disk."""
 
 from ._nowait import (
     EvictResult,
     Progress,
+    ReadAheadReport,
     ReadFiles,
     Residency,
     Unknown,
     WarmResult,
     __version__,
     evict,
+    read_ahead,
     read_files,
     residency,
     warm,
@@ -17,12 +19,14 @@ from ._nowait import (
 __all__ = [
     "EvictResult",
     "Progress",
+    "ReadAheadReport",
     "ReadFiles",
     "Residency",
     "Unknown",
     "WarmResult",
     "__version__",
     "evict",
+    "read_ahead",
     "read_files",
     "residency",
     "warm",

@@ -1,0 +1,177 @@
+//! The byte ranges of tensors in files of safetensors.
+//!
+//! ```text
+//!  8 bytes: length of the header │ header: JSON, offsets of each tensor │ data
+//! ```
+//! The header may be hostile: nothing of it is trusted before it is compared with the size of the
+//! file, and no memory is allocated beyond the limits.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::io::Read;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use nowait_page_cache::{FileRef, OpenError};
+use rustix::fs::FileType;
+use serde::Deserialize;
+
+/// The largest header, as in the library safetensors.
+const MAX_HEADER: u64 = 100_000_000;
+/// The length of the header's length.
+const LENGTH: u64 = 8;
+
+/// The reason why ranges are not known.
+#[derive(Debug)]
+pub enum Error {
+    /// The file cannot be opened or read.
+    Open(PathBuf, OpenError),
+    /// The header or the index is not valid.
+    Invalid(PathBuf, String),
+    /// There is no tensor of this name.
+    Missing(String),
+}
+
+/// An entry of a header: a tensor, or `__metadata__`, which has no offsets.
+#[derive(Deserialize)]
+struct Entry {
+    data_offsets: Option<(u64, u64)>,
+}
+
+/// The index of a model in several files.
+#[derive(Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+/// A file and the ranges of the chosen tensors in it; `None` for the whole file.
+pub type Chosen = (PathBuf, Option<Vec<Range<u64>>>);
+
+/// The files and ranges of the chosen tensors, or of all. `path` is a file of safetensors, or an
+/// index with a name that ends in `.json`.
+pub fn ranges(path: &Path, tensors: Option<&[String]>) -> Result<Vec<Chosen>, Error> {
+    if path.extension().is_none_or(|extension| extension != "json") {
+        return Ok(vec![of_file(path, tensors)?]);
+    }
+    let index: Index = parse(path, &read(path)?)?;
+    let mut files: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (tensor, file) in &index.weight_map {
+        if file.is_empty() || file.contains(['/', '\0']) || file == ".." {
+            let why = format!("weight_map has {file:?}, which is not a file name");
+            return Err(Error::Invalid(path.to_owned(), why));
+        }
+        files.entry(file).or_default().push(tensor.clone());
+    }
+    let Some(tensors) = tensors else {
+        let whole = files.keys().map(|file| of_file(&beside(path, file), None));
+        return whole.collect();
+    };
+    let mut chosen: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for tensor in tensors {
+        let file = index.weight_map.get(tensor);
+        let file = file.ok_or_else(|| Error::Missing(tensor.clone()))?;
+        chosen.entry(file).or_default().push(tensor.clone());
+    }
+    let files = chosen.iter();
+    let ranges = files.map(|(file, tensors)| of_file(&beside(path, file), Some(tensors)));
+    ranges.collect()
+}
+
+fn beside(index: &Path, file: &str) -> PathBuf {
+    index.with_file_name(file)
+}
+
+/// The ranges of the chosen tensors of one file.
+fn of_file(path: &Path, tensors: Option<&[String]>) -> Result<Chosen, Error> {
+    let invalid = |why: String| Error::Invalid(path.to_owned(), why);
+    let (mut file, size) = open(path)?;
+    let mut length = [0; LENGTH as usize];
+    let short = |_| invalid("the header is truncated".into());
+    file.read_exact(&mut length).map_err(short)?;
+    let length = u64::from_le_bytes(length);
+    if length > MAX_HEADER || length + LENGTH > size {
+        return Err(invalid(format!(
+            "the header has {length} bytes, the file {size}"
+        )));
+    }
+    let header = take(file, path, length)?;
+    if header.len() as u64 != length {
+        return Err(invalid("the header is truncated".into()));
+    }
+    let entries: HashMap<String, Entry> = parse(path, &header)?;
+    let begin = LENGTH + length;
+    let data = size - begin;
+    let mut found = HashMap::new();
+    for (name, entry) in &entries {
+        let Some((from, to)) = entry.data_offsets else {
+            match name == "__metadata__" {
+                true => continue,
+                false => return Err(invalid(format!("{name:?} has no data_offsets"))),
+            }
+        };
+        if from > to || to > data {
+            let why = format!("{name:?} is at {from} to {to} of {data} bytes");
+            return Err(invalid(why));
+        }
+        found.insert(name.as_str(), begin + from..begin + to);
+    }
+    let Some(tensors) = tensors else {
+        return Ok((path.to_owned(), None));
+    };
+    let chosen: HashSet<&String> = tensors.iter().collect();
+    let range = |name: &&String| found.get(name.as_str()).cloned();
+    let missing = |name: &&String| Error::Missing((*name).clone());
+    let ranges = chosen
+        .iter()
+        .map(|name| range(name).ok_or_else(|| missing(name)));
+    let mut ranges = ranges.collect::<Result<Vec<_>, _>>()?;
+    ranges.retain(|range| !range.is_empty());
+    Ok((path.to_owned(), Some(merged(ranges))))
+}
+
+/// The union of ranges, in order.
+pub fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|next, kept| {
+        let touches = next.start <= kept.end;
+        if touches {
+            kept.end = kept.end.max(next.end);
+        }
+        touches
+    });
+    ranges
+}
+
+/// Opens a regular file. Returns its size, too.
+fn open(path: &Path) -> Result<(File, u64), Error> {
+    let failed = |why| Error::Open(path.to_owned(), why);
+    let given = FileRef::given(path.to_owned(), 0, FileType::RegularFile);
+    let (file, stat) = given.open().map_err(failed)?;
+    Ok((file, stat.st_size as u64))
+}
+
+/// The bytes of a file of at most [`MAX_HEADER`] bytes.
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    let (file, size) = open(path)?;
+    if size > MAX_HEADER {
+        let why = format!("an index of {size} bytes is larger than {MAX_HEADER}");
+        return Err(Error::Invalid(path.to_owned(), why));
+    }
+    take(file, path, size)
+}
+
+/// The next bytes of a file, fewer at its end.
+fn take(file: File, path: &Path, length: u64) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    let read = file.take(length).read_to_end(&mut bytes);
+    let errno = |e: std::io::Error| {
+        let errno = rustix::io::Errno::from_io_error(&e).unwrap_or(rustix::io::Errno::IO);
+        Error::Open(path.to_owned(), errno.into())
+    };
+    read.map_err(errno)?;
+    Ok(bytes)
+}
+
+fn parse<'de, T: Deserialize<'de>>(path: &Path, text: &'de [u8]) -> Result<T, Error> {
+    serde_json::from_slice(text).map_err(|e| Error::Invalid(path.to_owned(), e.to_string()))
+}

@@ -1,0 +1,302 @@
+"""read_ahead(), and the ranges of tensors."""
+
+import gc
+import json
+import os
+import random
+import struct
+
+import pytest
+from helpers import descriptors, evict, python, settles, skip, threads
+
+import nowait
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+MIB = 1 << 20
+
+
+def cached(path) -> int:
+    return sum(end - start for start, end in nowait.residency(path).ranges)
+
+
+def ended(reading) -> None:
+    """Waits until the thread has read everything."""
+    assert settles(1), threads()
+
+
+def test_missing_parts_are_read_while_the_context_lasts(make, disk):
+    first, second = make("b", 3 * MIB + 7), make("a", MIB)
+    fd = os.open(first, os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+    os.pread(fd, MIB, MIB)
+    before = cached(first)
+    assert 0 < before < 3 * MIB
+    with nowait.read_ahead([fd, second]) as reading:
+        while cached(first) + cached(second) < 4 * MIB + 7:
+            pass
+        assert first.read_bytes()[:10] == os.pread(fd, 10, 0)
+    report = reading.report()
+    assert report.read_bytes == 4 * MIB + 7 - before
+    assert report.was_resident_bytes == before
+    assert report.wasted_bytes == 0
+    assert (report.not_read_bytes, report.not_read_reason) == (0, None)
+    assert (report.failed, report.errors) == (0, [])
+    os.close(fd)
+    nowait.evict(disk)
+    assert reading.report().wasted_bytes == report.read_bytes
+
+
+def test_nothing_is_read_of_cached_files(make):
+    path = make("data", MIB, cached=True)
+    with nowait.read_ahead(path) as reading:
+        ended(reading)
+        report = reading.report()
+    assert (report.read_bytes, report.was_resident_bytes) == (0, MIB)
+
+
+def test_only_its_own_pages_are_evicted(make):
+    path = make("data", 2 * MIB)
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        os.pread(file.fileno(), 4 * PAGE, MIB)
+    before = nowait.residency(path).ranges
+    with nowait.read_ahead(path, evict_after=True):
+        while cached(path) < 2 * MIB:
+            pass
+    after = nowait.residency(path).ranges
+    # The kernel reads ahead in large folios, and keeps those that reach beyond a range.
+    assert cached(path) <= 2 * sum(end - start for start, end in before)
+    for start, end in before:
+        assert any(a <= start and end <= b for a, b in after), (before, after)
+
+
+def test_the_budget_is_kept(make):
+    path = make("data", 4 * MIB)
+    with nowait.read_ahead(path, budget=MIB) as reading:
+        ended(reading)
+        report = reading.report()
+    assert report.read_bytes <= MIB and report.not_read_bytes >= 3 * MIB
+    assert "budget" in report.not_read_reason
+    with pytest.raises(ValueError):
+        nowait.read_ahead(path, budget=-1)
+
+
+def test_failures(make, disk):
+    path = make("data", PAGE)
+    with pytest.raises(FileNotFoundError) as error:
+        with nowait.read_ahead([path, disk / "missing"]):
+            raise AssertionError
+    assert error.value.filename == disk / "missing"
+    with pytest.raises(KeyError, match="mine"):
+        with nowait.read_ahead(path):
+            raise KeyError("mine")
+    reading = nowait.read_ahead(path)
+    with reading:
+        pass
+    with pytest.raises(RuntimeError, match="once"):
+        with reading:
+            pass
+    for wrong in [None, 1.5, [None]]:
+        with pytest.raises(TypeError):
+            nowait.read_ahead(wrong)
+    with nowait.read_ahead(path):
+        os.unlink(path)
+    if os.geteuid() == 0:
+        closed = make("closed", PAGE)
+        closed.chmod(0)
+        code = """if True:
+            import os, sys, nowait
+            os.setgroups([]); os.setuid(65534)
+            with nowait.read_ahead(sys.argv[1]) as reading:
+                while not reading.report().failed: pass
+            [error] = reading.report().errors
+            assert type(error) is PermissionError and error.filename == sys.argv[1], error
+        """
+        run = python(code, closed)
+        assert run.returncode == 0, run.stderr
+
+
+def test_nothing_is_left(make):
+    path = make("data", MIB)
+    with nowait.read_ahead(path):
+        pass
+    assert settles(1)
+    before = descriptors()
+    for i in range(300):
+        with nowait.read_ahead(path, evict_after=True) as reading:
+            if i % 2:
+                path.read_bytes()
+        reading.report()
+        nowait.read_ahead(path).__enter__()
+        gc.collect()
+    assert settles(1) and descriptors() == before
+
+
+def test_a_forked_child(make):
+    path = make("data", MIB)
+    with nowait.read_ahead(path, evict_after=True) as reading:
+        ended(reading)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                reading.__exit__(None, None, None)
+                try:
+                    reading.report()
+                except RuntimeError as error:
+                    code = 0 if "fork" in str(error) else 2
+                del reading
+                gc.collect()
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        assert cached(path) == MIB
+        assert reading.report().read_bytes == MIB
+    assert cached(path) < MIB
+
+
+def test_the_end_of_the_interpreter(make):
+    path = make("data", 8 * MIB)
+    code = """if True:
+        import sys, nowait
+        reading = nowait.read_ahead(sys.argv[1])
+        reading.__enter__()
+    """
+    for _ in range(5):
+        nowait.evict(path)
+        run = python(code, path)
+        assert (run.returncode, run.stderr) == (0, "")
+
+
+def write(path, tensors, text=None, length=None, data=None):
+    """Writes a safetensors file of tensors of bytes."""
+    header, offset = {"__metadata__": {"format": "pt"}}, 0
+    for name, size in tensors.items():
+        offsets = [offset, offset + size]
+        header[name] = {"dtype": "U8", "shape": [size], "data_offsets": offsets}
+        offset += size
+    text = json.dumps(header).encode() if text is None else text
+    length = len(text) if length is None else length
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", length) + text + (os.urandom(offset) if data is None else data))
+        os.fsync(file.fileno())
+    return 8 + len(text)
+
+
+def test_only_the_chosen_tensors_are_read(disk):
+    path = disk / "model.safetensors"
+    begin = write(path, {"a": MIB, "b": MIB, "c": MIB, "empty": 0})
+    for names, at in [(["b"], [(MIB, 2 * MIB)]), (["c", "a"], [(0, MIB), (2 * MIB, 3 * MIB)])]:
+        nowait.evict(path)
+        with nowait.read_ahead.safetensors(path, names) as reading:
+            ended(reading)
+            report = reading.report()
+        resident = nowait.residency(path).ranges
+        for start, end in at:
+            inside = [(a, b) for a, b in resident if a <= begin + start and begin + end <= b]
+            assert inside, (resident, at)
+        assert report.read_bytes + report.was_resident_bytes == len(names) * MIB
+        assert cached(path) < len(names) * MIB + MIB // 2
+    nowait.evict(path)
+    with nowait.read_ahead.safetensors(path) as reading:
+        ended(reading)
+    assert cached(path) == path.stat().st_size
+    with nowait.read_ahead.safetensors(path, ["empty"]), nowait.read_ahead.safetensors(path, []):
+        pass
+    with pytest.raises(KeyError, match="missing"):
+        nowait.read_ahead.safetensors(path, ["a", "missing"])
+    for wrong in [[1], "a", 1]:
+        with pytest.raises(TypeError):
+            nowait.read_ahead.safetensors(path, wrong)
+
+
+def test_a_model_in_several_files(disk):
+    write(disk / "1.safetensors", {"a": MIB})
+    write(disk / "2.safetensors", {"b": MIB, "c": MIB})
+    index = disk / "model.safetensors.index.json"
+    weights = {"a": "1.safetensors", "b": "2.safetensors", "c": "2.safetensors"}
+    index.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": weights}))
+    nowait.evict(disk)
+    with nowait.read_ahead.safetensors(index, ["b"]) as reading:
+        ended(reading)
+    assert cached(disk / "1.safetensors") == 0
+    assert MIB <= cached(disk / "2.safetensors") < 2 * MIB
+    with nowait.read_ahead.safetensors(index) as reading:
+        ended(reading)
+    assert cached(disk / "1.safetensors") > MIB
+    for wrong in ["../1.safetensors", "/etc/passwd", "", "..", "a\0b"]:
+        index.write_text(json.dumps({"weight_map": {"a": wrong}}))
+        with pytest.raises(ValueError):
+            nowait.read_ahead.safetensors(index)
+    for text in ["", "[]", "{", '{"weight_map": 1}', "[" * 10_000, '{"weight_map": {"a": 1}}']:
+        index.write_text(text)
+        with pytest.raises(ValueError):
+            nowait.read_ahead.safetensors(index)
+    index.write_text(json.dumps({"weight_map": {"a": "missing.safetensors"}}))
+    with pytest.raises(FileNotFoundError) as error:
+        nowait.read_ahead.safetensors(index)
+    assert error.value.filename == str(disk / "missing.safetensors")
+
+
+def test_hostile_headers(disk):
+    path = disk / "model.safetensors"
+    good = {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}
+    for text, length, data in [
+        (b"", 0, b""),
+        (b"{}", 3, b""),
+        (b"{}", 2**63, b""),
+        (b"{}", 2**64 - 1, b""),
+        (b"{}", 100_000_001, b""),
+        (b"[1]", None, b""),
+        (b"{" * 50_000, None, b""),
+        (b"\xff\xfe", None, b""),
+        (b'{"a": 1}', None, b""),
+        (b'{"a": {}}', None, b""),
+        (b'{"a": {"dtype": "U8"}}', None, b""),
+        (json.dumps({"a": {**good, "data_offsets": [0, 5]}}).encode(), None, b"1234"),
+        (json.dumps({"a": {**good, "data_offsets": [4, 0]}}).encode(), None, b"1234"),
+        (json.dumps({"a": {**good, "data_offsets": [-1, 4]}}).encode(), None, b"1234"),
+        (json.dumps({"a": {**good, "data_offsets": [0, 2**64]}}).encode(), None, b"1234"),
+        (json.dumps({"a": {**good, "data_offsets": [0, 1, 2]}}).encode(), None, b"1234"),
+        (json.dumps({"a": {**good, "data_offsets": [0, 2**64 - 1]}}).encode(), None, b"1234"),
+    ]:
+        write(path, {}, text, length, data)
+        for names in [None, ["a"]]:
+            with pytest.raises(ValueError) as error:
+                nowait.read_ahead.safetensors(path, names)
+            assert str(path) in str(error.value)
+    path.write_bytes(b"1234567")
+    with pytest.raises(ValueError, match="truncated"):
+        nowait.read_ahead.safetensors(path)
+    os.mkfifo(disk / "fifo")
+    for name, kind in [("missing", FileNotFoundError), ("fifo", OSError), ("", OSError)]:
+        with pytest.raises(kind):
+            nowait.read_ahead.safetensors(disk / name)
+    chosen = random.Random(3)
+    write(path, {"a": 100, "b": 100})
+    whole = path.read_bytes()
+    for _ in range(2000):
+        damaged = bytearray(whole)
+        for _ in range(chosen.randrange(1, 4)):
+            damaged[chosen.randrange(len(damaged) - 200)] = chosen.randrange(256)
+        path.write_bytes(damaged[: chosen.randrange(1, len(damaged) + 1)])
+        try:
+            nowait.read_ahead.safetensors(path, ["a"])
+        except (ValueError, KeyError):
+            pass
+
+
+def test_a_loader(disk):
+    try:
+        import numpy
+        import safetensors.numpy
+    except ImportError:
+        skip("safetensors is not installed")
+    path = disk / "model.safetensors"
+    tensors = {f"{i}": numpy.random.rand(64, 1024) for i in range(20)}
+    safetensors.numpy.save_file(tensors, path)
+    evict(disk)
+    with nowait.read_ahead(path, evict_after=True) as reading:
+        loaded = safetensors.numpy.load_file(path)
+    assert all((loaded[name] == tensors[name]).all() for name in tensors)
+    assert reading.report().failed == 0
