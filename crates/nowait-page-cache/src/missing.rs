@@ -31,7 +31,7 @@ impl Missing {
     pub fn of(file: FileRef, ranges: Option<&[Range<u64>]>) -> Result<Missing, OpenError> {
         let (opened, stat) = file.open()?;
         let size = stat.st_size as u64;
-        let whole = [0..size];
+        let whole = 0..size;
         let mut missing = Missing {
             file,
             stamp: Stamp::of(&stat),
@@ -39,7 +39,7 @@ impl Missing {
             examined: 0,
             is_unknown: false,
         };
-        for range in ranges.unwrap_or(&whole) {
+        for range in ranges.unwrap_or(std::slice::from_ref(&whole)) {
             let range = range.start.min(size)..range.end.min(size);
             missing.examined += range.end - range.start;
             if range.is_empty() {
@@ -88,7 +88,7 @@ impl Missing {
             return None;
         }
         // Without a selection the kernel reads ahead, in large folios.
-        let is_whole = self.ranges == [0..self.stamp.size];
+        let is_whole = self.bytes() == self.stamp.size;
         Some(Request {
             file: self.file.clone(),
             selection: (!is_whole).then(|| Selection {
@@ -119,7 +119,7 @@ impl Missing {
         };
         for range in both(&self.ranges, read) {
             let len = std::num::NonZero::new(range.end - range.start);
-            // What stays is not freed, which is no failure of the program's own work.
+            // Pages that stay are no failure of the program.
             let _ = rustix::fs::fadvise(&file, range.start, len, Advice::DontNeed);
         }
     }
