@@ -50,7 +50,7 @@ def test_ranges_are_those_of_mincore(make):
         os.close(fd)
 
 
-def test_every_kind_of_path(make, disk):
+def test_every_kind_of_path(make, disk, monkeypatch):
     path = make("data", 3 * PAGE, cached=True)
     surrogate = disk / "a\udcff\n"
     os.link(path, surrogate)
@@ -59,7 +59,7 @@ def test_every_kind_of_path(make, disk):
         answer = nowait.residency(name)
         assert answer.ranges == [(0, 3 * PAGE)], name
         assert answer.unknown is None and answer.source in ("cachestat", "mincore")
-    os.chdir(disk)
+    monkeypatch.chdir(disk)
     assert nowait.residency("data").size == 3 * PAGE
 
 
@@ -106,10 +106,10 @@ def test_failures_are_those_of_open(disk):
         assert ours.value.filename == path
 
 
-def test_special_files_are_not_opened(disk):
+def test_special_files_are_not_opened(disk, monkeypatch):
     os.mkfifo(disk / "fifo")
     listener = socket.socket(socket.AF_UNIX)
-    os.chdir(disk)
+    monkeypatch.chdir(disk)
     listener.bind("socket")
     for name in ["fifo", "socket", "/dev/null", "/dev/tty"]:
         with pytest.raises(OSError) as error:
