@@ -246,14 +246,13 @@ fn count_rest(handle: &Handle, rest: &mut Rest, offset: u64, len: usize, skipped
 /// The kernel's readahead is off for a strict file, because the calling thread would pay for it. If
 /// reads are sequential and have missed, a worker starts a readahead, and starts the next one
 /// before the reads reach the end of it.
-fn readahead(handle: &Handle, offset: u64, len: usize, outcome: &Start) -> Option<Box<Op>> {
+fn readahead(handle: &Handle, offset: u64, len: usize, outcome: &Start) -> Option<Op> {
     if handle.is_direct() {
         return None;
     }
     let missed = matches!(outcome, Start::Rest(_));
     let from = handle.readahead().next(offset, len as u64, missed)?;
-    let readahead = Fadvise::new(handle, from, WINDOW, Advice::WillNeed);
-    Some(Box::new(readahead.into()))
+    Some(Fadvise::new(handle, from, WINDOW, Advice::WillNeed).into())
 }
 
 /// Returns true if all recent reads of the file were hits.

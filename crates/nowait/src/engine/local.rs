@@ -328,10 +328,10 @@ impl LocalEngine {
     }
 
     /// Queues a readahead for a worker.
-    fn read_ahead(&mut self, readahead: Option<Box<Op>>) {
+    fn read_ahead(&mut self, readahead: Option<Op>) {
         let Some(op) = readahead else { return };
         self.ticket += 1;
-        if let Some(request) = Request::ahead(&self.core, *op, Ticket(self.ticket)) {
+        if let Some(request) = Request::ahead(&self.core, op, Ticket(self.ticket)) {
             self.pools.push(request);
         }
     }

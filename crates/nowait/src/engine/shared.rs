@@ -298,7 +298,7 @@ impl Engine {
     /// Runs the part of an operation that belongs to the calling thread.
     pub(super) fn begin(&self, op: Op) -> CallerResult {
         let (begun, readahead) = begin(&self.read_path(), op);
-        readahead.map(|op| self.advise(*op));
+        readahead.map(|op| self.advise(op));
         begun
     }
 
@@ -331,7 +331,7 @@ impl Engine {
                 batch,
             };
             let (begun, readahead) = begin(&path, op);
-            readahead.map(|op| self.advise(*op));
+            readahead.map(|op| self.advise(op));
             match begun {
                 CallerResult::Done(done) => drop(completions.push(class, done)),
                 CallerResult::Rest(op) => {

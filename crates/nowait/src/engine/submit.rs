@@ -31,7 +31,7 @@ pub(super) enum CallerResult {
 pub(super) fn begin(
     path: &ReadPath<'_, impl Fn() -> usize>,
     mut op: Op,
-) -> (CallerResult, Option<Box<Op>>) {
+) -> (CallerResult, Option<Op>) {
     let Some(started) = path.start_op(&mut op) else {
         return (CallerResult::Rest(op), None);
     };

@@ -67,7 +67,7 @@ fn begin<B: IoBufMut>(read: &mut Transfer<'_, B>, mut buffer: B) -> CallerResult
         let path = engine.read_path();
         path.start(handle, space, Some(read.offset), read.flags)
     });
-    started.readahead.map(|op| engine.advise(*op));
+    started.readahead.map(|op| engine.advise(op));
     match started.outcome {
         Start::Done(n, provenance) => CallerResult::Done(BufResult::new(Ok(n), buffer, provenance)),
         Start::Failed(errno) => {

@@ -24,8 +24,8 @@ pub(crate) enum Start {
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) outcome: Start,
-    /// A readahead for a worker. Usually `None`; it is in a box because an operation is large.
-    pub(crate) readahead: Option<Box<Op>>,
+    /// A readahead for a worker. Usually `None`.
+    pub(crate) readahead: Option<Op>,
 }
 
 /// The rest of a read, for the engine.

@@ -154,7 +154,7 @@ impl Stream {
                 path.start(handle, space, None, RwFlags::empty())
             })
         })?;
-        started.readahead.map(|op| engine.advise(*op));
+        started.readahead.map(|op| engine.advise(op));
         match started.outcome {
             Start::Failed(errno) => Some(Err(errno.into())),
             Start::Rest(rest) if rest.done == 0 => None,
