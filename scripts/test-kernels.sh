@@ -27,9 +27,10 @@ usage: scripts/test-kernels.sh [--short] [--arch amd64|arm64] [--kernel 6.1|6.12
                                [--test NAME[::MODULE]]... [--bins FILE...] [--list] [--] [FILTER...]
 
 Boots Debian's 6.1 and 6.12 kernels in QEMU and runs the tests of crate nowait there.
-Kernels are fetched with apt-get and kept in target/kernels/, as are the console logs.
+Kernels are fetched with apt-get and kept in target/kernels/, as are the console logs. A kernel gets at most
+30 minutes on amd64.
 
-  --short       run selected tests; at most 30 minutes for each kernel
+  --short       run selected tests
   --arch ARCH   the processor (default amd64); arm64 needs cargo's target aarch64-unknown-linux-gnu
   --kernel V    only this kernel; may be repeated
   --test NAME   only the test program NAME (tests/NAME/main.rs, tests/NAME.rs, or "nowait": the unit

@@ -483,8 +483,8 @@ impl Eviction {
         probe.source() == Ok(Source::Cachestat) && !lock(&self.kept.windows).has_late
     }
 
-    /// Evicts the windows of a closed file for the first time. If pages stay, [`retry_evictions`] has to be
-    /// run by a worker if this returns true.
+    /// Evicts the windows of a closed file for the first time. Leaves pages that stay to
+    /// [`retry_evictions`]. If this returns true, a worker has to run it.
     #[must_use]
     pub(crate) fn run_or_defer(self, probe: &Probe<'_>) -> bool {
         if self.run(probe) && self.is_sure(probe) {
@@ -494,8 +494,8 @@ impl Eviction {
         self.defer(probe)
     }
 
-    /// Leaves the eviction of a closed file to [`retry_evictions`], which has to be run by a worker if this
-    /// returns true.
+    /// Leaves the eviction of a closed file to [`retry_evictions`]. If this returns true, a worker
+    /// has to run it.
     #[must_use]
     pub(crate) fn defer(self, probe: &Probe<'_>) -> bool {
         // A descriptor for writing would keep the file from being executed.
