@@ -7,7 +7,7 @@
 //! ```
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -405,13 +405,13 @@ impl Shared {
 }
 
 impl Reading {
-    /// Adds a range that was read. Most extend the last one of their file.
-    fn add(&mut self, path: &PathBuf, range: Range<u64>) {
-        let file = self
-            .files
-            .iter_mut()
-            .find(|(missing, _)| missing.file.path == *path);
-        let Some((_, read)) = file else { return };
+    /// Adds a range that was read. Most extend the last one of their file, which is one of the last
+    /// that were examined.
+    fn add(&mut self, path: &Path, range: Range<u64>) {
+        let mut files = self.files.iter_mut().rev();
+        let Some((_, read)) = files.find(|(missing, _)| missing.file.path == path) else {
+            return;
+        };
         match read.last_mut() {
             Some(last) if last.end == range.start => last.end = range.end,
             _ => read.push(range),

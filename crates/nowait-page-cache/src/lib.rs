@@ -32,8 +32,8 @@ pub use examine::examine;
 pub use file_ref::{FileRef, OpenError};
 pub use missing::Missing;
 pub use prefetch::{
-    Allowed, Budget, Limits, Prefetcher, Progress, RateLimit, Recount, Request, Selection, Stamp,
-    Stopped, Summary, engine,
+    Allowed, Budget, Limits, Prefetcher, Progress, Recount, Request, Selection, Stamp, Stopped,
+    Summary, engine,
 };
 pub use pseudo::PseudoMounts;
 pub use reporter::{Reporter, report_cycle, report_error};

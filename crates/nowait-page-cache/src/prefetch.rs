@@ -42,7 +42,7 @@ use rustix::process::{Resource, getrlimit};
 
 pub use budget::{Allowed, Budget};
 pub use limits::Limits;
-pub use rate_limit::RateLimit;
+use rate_limit::RateLimit;
 pub use request::{Request, Selection, Stamp};
 pub use sample::Recount;
 pub use summary::Summary;
