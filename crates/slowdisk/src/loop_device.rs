@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,8 @@ pub struct LoopDevice {
     /// The disk below. Its faults are released on drop, so that detaching does not wait for stalled
     /// requests.
     disk: Option<SlowDisk>,
+    /// The readahead before it was set.
+    read_ahead_kb: OnceLock<String>,
     /// Dropped after the device is detached.
     _claim: Claim,
 }
@@ -102,6 +105,7 @@ impl LoopDevice {
                         backing,
                         device,
                         disk,
+                        read_ahead_kb: OnceLock::new(),
                         _claim: claim,
                     };
                     // An earlier user of the number may have left another limit or scheduler. A
@@ -137,8 +141,13 @@ impl LoopDevice {
     /// from the device's largest request and may be megabytes.
     ///
     /// A filesystem copies the value when it is mounted. Most filesystems also follow later
-    /// changes.
+    /// changes. The value from before the first call is restored on drop, for the next device of
+    /// this number.
     pub fn set_read_ahead_kb(&self, kib: u32) -> Result<()> {
+        let before = fs::read_to_string(self.sysfs("queue/read_ahead_kb"));
+        let before =
+            before.doing(|| format!("reading the readahead of {}", self.path.display()))?;
+        let _ = self.read_ahead_kb.set(before);
         self.set_queue("read_ahead_kb", &kib.to_string())
     }
 
@@ -177,6 +186,9 @@ impl Drop for LoopDevice {
             disk.release_all();
             disk.full_speed()
         });
+        if let Some(before) = self.read_ahead_kb.get() {
+            let _ = self.set_queue("read_ahead_kb", before);
+        }
         // Fails if the device was already detached.
         let _ = sys::clear_loop(&self.device);
         // The device is detached when its last descriptor is closed. Replacing the field closes

@@ -18,8 +18,8 @@ pub struct Filesystem {
     max_readahead: OnceBox<u64>,
 }
 
-/// The length that is assumed for a readahead if the device's is unknown or smaller.
-const MAX_READAHEAD: u64 = 32 << 20;
+/// The distance that is assumed for a readahead if that of the disks is unknown or smaller.
+const MIN_READAHEAD: u64 = 32 << 20;
 
 /// Filesystems whose files are in memory.
 const IN_MEMORY: [u64; 3] = [magic::TMPFS, magic::RAMFS, magic::HUGETLBFS];
@@ -75,17 +75,16 @@ impl Filesystem {
             .get_or_init(|| Box::new(is_rotating(self.id.dev)))
     }
 
-    /// The greatest length in bytes of the kernel's readahead behind a read. posix_fadvise(2) with
-    /// POSIX_FADV_SEQUENTIAL doubles the usual length. It is read from /sys once.
+    /// The greatest distance in bytes from a read to the end of the readahead that it starts.
+    /// Overlayfs does not tell its disk, so it follows from the longest readahead of all disks. It
+    /// is read from /sys once.
     pub(crate) fn max_readahead(&self) -> u64 {
-        let read = || {
-            let kib = of_queue(self.id.dev, "read_ahead_kb").and_then(|kib| kib.parse().ok());
-            Box::new(
-                kib.map_or(MAX_READAHEAD, |kib: u64| (2 * kib) << 10)
-                    .max(MAX_READAHEAD),
-            )
-        };
-        *self.max_readahead.get_or_init(read)
+        *self.max_readahead.get_or_init(|| {
+            let kib = longest_readahead().unwrap_or(0);
+            // A read within one readahead starts the next. posix_fadvise(2) with
+            // POSIX_FADV_SEQUENTIAL doubles their length.
+            Box::new(kib.saturating_mul(4 << 10).max(MIN_READAHEAD))
+        })
     }
 
     /// The usual name of the filesystem, if its magic number is known.
@@ -115,6 +114,14 @@ impl Filesystem {
 
 fn is_rotating(dev: u64) -> Option<bool> {
     of_queue(dev, "rotational").map(|value| value == "1")
+}
+
+/// The longest readahead of a disk or network filesystem, in KiB.
+fn longest_readahead() -> Option<u64> {
+    let disks = std::fs::read_dir("/sys/class/bdi").ok()?.flatten();
+    let settings =
+        disks.filter_map(|disk| std::fs::read_to_string(disk.path().join("read_ahead_kb")).ok());
+    settings.filter_map(|kib| kib.trim().parse().ok()).max()
 }
 
 /// A property of the queue of the block device with number `st_dev`, from /sys. btrfs has its own

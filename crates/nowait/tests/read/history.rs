@@ -130,22 +130,25 @@ fn plans_follow_a_file_that_turns_over_within_a_thousand_reads() {
         queued(&mut engine.clone(), Nop);
         let mut pages = (0..PAGES).map(|i| i * 7 % PAGES);
         let file = open(&path, engine);
-        let mut reads_until = |plan: Plan| {
+        let mut reads_until = |expected: &[Plan]| {
             let reads = pages.by_ref().take(MOST as usize);
             let mut reads = reads.inspect(|page| read(&file, *page));
-            while file.plan(PAGE) != plan {
-                assert!(reads.next().is_some(), "{what}: not yet {plan:?}");
+            while !expected.contains(&file.plan(PAGE)) {
+                assert!(reads.next().is_some(), "{what}: not yet {expected:?}");
             }
             // The state must last.
             reads.by_ref().take(50).for_each(drop);
-            assert_eq!(file.plan(PAGE), plan, "{what}");
+            let plan = file.plan(PAGE);
+            assert!(expected.contains(&plan), "{what}: {plan:?}");
         };
+        // On a busy machine a try may take as long as one that waits for a device.
+        let in_caller = [Plan::CacheFirst, Plan::AskFirst];
         std::fs::read(&path).unwrap();
-        reads_until(Plan::CacheFirst);
+        reads_until(&in_caller);
         evict(&path);
-        reads_until(Plan::Queue(Reason::LowHitRate));
+        reads_until(&[Plan::Queue(Reason::LowHitRate)]);
         std::fs::read(&path).unwrap();
-        reads_until(Plan::CacheFirst);
+        reads_until(&in_caller);
         finish(&mut engine.clone(), 1);
     });
 }
