@@ -167,7 +167,7 @@ impl Handle {
     }
 
     /// Returns true if the file was opened with O_DIRECT.
-    pub fn is_direct(&self) -> bool {
+    pub(crate) fn is_direct(&self) -> bool {
         self.0.direct
     }
 

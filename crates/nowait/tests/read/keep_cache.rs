@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::future::Future;
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -413,9 +414,31 @@ fn a_program_that_was_just_written_can_be_executed() {
         let file = options.keep_cache(true).blocking_open(&path).expect("open");
         file.blocking_write_all_at(&program, 0).expect("write");
         drop(file);
-        let status = std::process::Command::new(&path).status();
-        assert!(status.expect("executed").success());
+        assert!(!is_open_for_writing(&path), "{}", path.display());
+        // A child that another test starts has a copy of the descriptor until its execve(2).
+        wait_until("the program can be executed", || {
+            let status = std::process::Command::new(&path).status();
+            match status {
+                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => false,
+                status => status.expect("executed").success(),
+            }
+        });
     }
+}
+
+/// True if this process has a descriptor of the file that it may write with.
+fn is_open_for_writing(path: &Path) -> bool {
+    let descriptors = fs::read_dir("/proc/self/fd")
+        .expect("descriptors")
+        .flatten();
+    let mut of_file = descriptors.filter(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == path));
+    of_file.any(|fd| {
+        let name = fd.file_name().into_string().expect("a number");
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{name}")).unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+        flags.is_some_and(|flags| flags & 3 != 0)
+    })
 }
 
 #[test]
