@@ -41,6 +41,23 @@ fn on_a_slow_disk(filesystem: Filesystem) {
 }
 
 #[test]
+fn the_readahead_of_a_device_is_restored() {
+    // No other test sets this value.
+    const KIB: u32 = 76;
+    require!(Filesystem::Ext4.available());
+    let mount = TestMount::new(Filesystem::Ext4).unwrap();
+    let device = mount.device().unwrap();
+    let name = device.path().file_name().unwrap().to_str().unwrap();
+    let setting = format!("/sys/block/{name}/queue/read_ahead_kb");
+    let kib = || fs::read_to_string(&setting).unwrap().trim().to_owned();
+    device.set_read_ahead_kb(KIB).unwrap();
+    device.set_read_ahead_kb(KIB).unwrap();
+    assert_eq!(kib(), KIB.to_string());
+    drop(mount);
+    assert_ne!(kib(), KIB.to_string());
+}
+
+#[test]
 fn what_was_not_synced_is_lost_when_a_filesystem_is_shut_down() {
     for filesystem in [Filesystem::Ext4, Filesystem::Xfs] {
         require!(filesystem.available());

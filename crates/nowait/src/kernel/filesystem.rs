@@ -18,7 +18,7 @@ pub struct Filesystem {
     max_readahead: OnceBox<u64>,
 }
 
-/// The distance that is assumed for a readahead if that of the disks is unknown or smaller.
+/// The least value of [`Filesystem::max_readahead`].
 const MIN_READAHEAD: u64 = 32 << 20;
 
 /// Filesystems whose files are in memory.
@@ -75,9 +75,9 @@ impl Filesystem {
             .get_or_init(|| Box::new(is_rotating(self.id.dev)))
     }
 
-    /// The greatest distance in bytes from a read to the end of the readahead that it starts.
-    /// Overlayfs does not tell its disk, so it follows from the longest readahead of all disks. It
-    /// is read from /sys once.
+    /// The greatest distance in bytes from the end of a read to the end of the readahead that it
+    /// starts. It is computed once from the longest readahead of all disks in /sys, because the
+    /// disk below an overlayfs is unknown.
     pub(crate) fn max_readahead(&self) -> u64 {
         *self.max_readahead.get_or_init(|| {
             let kib = longest_readahead().unwrap_or(0);
