@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::handle::Handle;
 use crate::kernel::flags::RwFlags;
 use crate::op::{Call, Op};
-use crate::residency::{Kept, Span, Use, retry_evictions, stop_retrying};
+use crate::residency::{Kept, Probe, Span, Use, fd_for_eviction, retry_evictions, stop_retrying};
 use crate::sys::stat;
 
 /// An open file whose reads and writes are surveyed. The last clone of the file evicts.
@@ -21,7 +21,7 @@ pub(super) struct KeepCache {
     engine: Engine,
     kept: Arc<Kept>,
     appends: bool,
-    /// The greatest length in bytes of a readahead.
+    /// The greatest distance in bytes from a read to the end of a readahead.
     readahead: u64,
     /// True if the file was used by futures, whose thread must not wait.
     by_futures: AtomicBool,
@@ -100,18 +100,17 @@ impl KeepCache {
         })
     }
 
-    /// Has a worker do this.
-    fn on_worker(&self, work: impl FnOnce(&Handle) + Send + 'static) -> bool {
-        let handle = self.handle.clone();
-        let call = Call::new(move || {
-            work(&handle);
+    /// Has a worker do this. `work` must not hold a descriptor of the program, which may execute the
+    /// file after it has closed it.
+    fn on_worker(&self, work: impl FnOnce() + Send + 'static) -> bool {
+        self.engine.advise(Op::from(Call::new(move || {
+            work();
             Ok(0)
-        });
-        self.engine.advise(Op::from(call.on(&self.handle)))
+        })))
     }
 
     fn retry(&self) {
-        if !self.on_worker(|_| retry_evictions()) {
+        if !self.on_worker(retry_evictions) {
             stop_retrying();
         }
     }
@@ -131,8 +130,11 @@ impl Drop for Access<'_> {
                 eviction.run(&handle.probe());
             }
             Evicts::Worker => {
-                self.of.on_worker(move |handle| {
-                    eviction.run(&handle.probe());
+                let Ok(fd) = fd_for_eviction(handle.as_fd()) else {
+                    return;
+                };
+                self.of.on_worker(move || {
+                    let _ = Probe::new(&fd).map(|probe| eviction.run(&probe));
                 });
             }
         }

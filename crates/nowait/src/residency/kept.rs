@@ -21,11 +21,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::num::NonZeroU64;
 use std::ops::{Range, RangeInclusive};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::fs::{Advice, AtFlags, StatxFlags, fadvise, makedev, statx};
+use rustix::fs::{Advice, AtFlags, OFlags, StatxFlags, fadvise, makedev, statx};
 use rustix::io::fcntl_dupfd_cloexec;
 
 use super::{Answer, Probe, Source, page_size};
@@ -33,7 +33,7 @@ use crate::sys::Errno;
 use crate::sys::process::{Owner, PerProcess};
 use crate::sys::reopen::reopen;
 use crate::sys::stat;
-use crate::sys::sync::{Mutex, lock};
+use crate::sys::sync::{Condvar, Mutex, lock, wait_timeout};
 
 /// The bytes that are evicted at once. Smaller windows read more from the device, because a window
 /// that is evicted too early is read again.
@@ -43,12 +43,12 @@ const IDLE: usize = 8;
 /// The files that are closed and have pages that could not be evicted yet. Each has a descriptor.
 const MAX_PENDING: usize = 256;
 /// The number of attempts to evict pages that the kernel reads, writes or has locked, and the pause
-/// after the first. Each pause is twice the last: 2 seconds altogether.
+/// before and after the first. Each later pause is twice the last: 2 seconds altogether.
 const ATTEMPTS: u32 = 12;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
-/// The files of this process whose pages are kept.
-static FILES: PerProcess<Mutex<Files>> = PerProcess::new();
+/// The files of this process whose pages are kept, and a notification that another one is pending.
+static FILES: PerProcess<(Mutex<Files>, Condvar)> = PerProcess::new();
 
 #[derive(Debug, Default)]
 struct Files {
@@ -68,6 +68,8 @@ struct Pending {
     fd: OwnedFd,
     eviction: Eviction,
     attempts: u32,
+    /// The time of the next attempt.
+    next: Instant,
 }
 
 /// The windows of one file. All open files of one inode share it: the pages that one has read are
@@ -121,7 +123,7 @@ pub(crate) struct Span(RangeInclusive<u64>);
 /// The kind of a use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// A read, and the greatest length in bytes of the readahead after it.
+    /// A read, and the greatest distance in bytes from its end to that of a readahead.
     Read {
         readahead: u64,
     },
@@ -151,7 +153,7 @@ impl Kept {
             created.tv_sec,
             created.tv_nsec,
         );
-        let mut files = lock(files());
+        let mut files = lock(&files().0);
         let (kept, users) = files.known.entry(id).or_insert_with(|| {
             let kept = Kept {
                 id,
@@ -160,6 +162,9 @@ impl Kept {
             };
             (Arc::new(kept), 0)
         });
+        if *users == 0 {
+            lock(&kept.windows).forget_evicted();
+        }
         *users += 1;
         Ok(kept.clone())
     }
@@ -170,7 +175,7 @@ impl Kept {
         if !self.process.is_here() {
             return None;
         }
-        let mut files = lock(files());
+        let mut files = lock(&files().0);
         let (_, users) = files.known.get_mut(&self.id)?;
         *users -= 1;
         if *users > 0 {
@@ -186,7 +191,7 @@ impl Kept {
 
     /// Forgets the file if it has no users.
     fn forget(&self) {
-        let mut files = lock(files());
+        let mut files = lock(&files().0);
         if files
             .known
             .get(&self.id)
@@ -390,6 +395,14 @@ impl Windows {
         due
     }
 
+    /// Forgets the windows that have no pages to evict. Other programs may have read the file since
+    /// it was closed, so these are surveyed again.
+    fn forget_evicted(&mut self) {
+        if !self.has_late {
+            self.known.retain(|_, window| window.loose);
+        }
+    }
+
     /// Takes all windows that may have pages to evict.
     fn take_loose(&mut self) -> Vec<u64> {
         self.idle.clear();
@@ -498,9 +511,9 @@ impl Eviction {
     /// has to run it.
     #[must_use]
     pub(crate) fn defer(self, probe: &Probe<'_>) -> bool {
-        // A descriptor for writing would keep the file from being executed.
-        let fd = reopen(probe.fd).or_else(|_| fcntl_dupfd_cloexec(probe.fd, 0));
-        let mut files = lock(files());
+        let fd = fd_for_eviction(probe.fd);
+        let (files, news) = files();
+        let mut files = lock(files);
         let (Ok(fd), true) = (fd, files.pending.len() < MAX_PENDING) else {
             drop(files);
             self.kept.forget();
@@ -510,42 +523,61 @@ impl Eviction {
             fd,
             eviction: self,
             attempts: 0,
+            next: Instant::now() + FIRST_PAUSE,
         });
+        news.notify_one();
         !std::mem::replace(&mut files.has_worker, true)
+    }
+}
+
+/// A descriptor for an eviction after the file is closed. A descriptor for writing would keep the
+/// file from being executed, so such a file is opened again if it may be read.
+pub(crate) fn fd_for_eviction(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let reads_only = stat::flags(fd)? & OFlags::ACCMODE == OFlags::RDONLY;
+    match reads_only.then(|| fcntl_dupfd_cloexec(fd, 0)) {
+        Some(copy) => copy,
+        None => reopen(fd).or_else(|_| fcntl_dupfd_cloexec(fd, 0)),
     }
 }
 
 /// Notes that no worker runs [`retry_evictions`] after all.
 pub(crate) fn stop_retrying() {
-    lock(files()).has_worker = false;
+    lock(&files().0).has_worker = false;
 }
 
 /// Evicts the pages of closed files until none stays, for some seconds at most: the kernel may
 /// still read ahead, or write what was written.
 pub(crate) fn retry_evictions() {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let pending = {
-            let mut files = lock(files());
-            if files.pending.is_empty() {
-                files.has_worker = false;
-                return;
-            }
-            std::mem::take(&mut files.pending)
-        };
-        std::thread::sleep(pause);
-        let is_new = pending.iter().any(|it| it.attempts == 0);
-        pause = if is_new { FIRST_PAUSE } else { pause * 2 };
-        for mut it in pending {
-            it.attempts += 1;
-            let is_clean = Probe::new(&it.fd).is_ok_and(|probe| it.eviction.run(&probe));
-            let has_late = lock(&it.eviction.kept.windows).has_late;
-            if it.attempts == ATTEMPTS || is_clean && !has_late {
-                it.eviction.kept.forget();
-            } else {
-                lock(files()).pending.push(it);
-            }
+    let (mutex, news) = files();
+    let mut files = lock(mutex);
+    while let Some(next) = files.pending.iter().map(|it| it.next).min() {
+        let now = Instant::now();
+        if now < next {
+            files = wait_timeout(news, mutex, files, next - now).0;
+            continue;
         }
+        let due = files.pending.extract_if(.., |it| it.next <= now);
+        let due: Vec<Pending> = due.collect();
+        drop(files);
+        let left: Vec<Pending> = due.into_iter().filter_map(Pending::attempt).collect();
+        files = lock(mutex);
+        files.pending.extend(left);
+    }
+    files.has_worker = false;
+}
+
+impl Pending {
+    /// Evicts once. Returns `None` if it was the last attempt, or no page can stay.
+    fn attempt(mut self) -> Option<Pending> {
+        let is_clean = Probe::new(&self.fd).is_ok_and(|probe| self.eviction.run(&probe));
+        let has_late = lock(&self.eviction.kept.windows).has_late;
+        self.attempts += 1;
+        if self.attempts == ATTEMPTS || is_clean && !has_late {
+            self.eviction.kept.forget();
+            return None;
+        }
+        self.next = Instant::now() + FIRST_PAUSE * (1 << (self.attempts - 1));
+        Some(self)
     }
 }
 
@@ -574,8 +606,8 @@ fn evict(probe: &Probe<'_>, range: Range<u64>) -> bool {
     evicted.is_ok() && left.is_none_or(|left| left.cached == 0)
 }
 
-fn files() -> &'static Mutex<Files> {
-    match FILES.get_or_make(|| Ok::<_, Infallible>(Mutex::default())) {
+fn files() -> &'static (Mutex<Files>, Condvar) {
+    match FILES.get_or_make(|| Ok::<_, Infallible>((Mutex::default(), Condvar::new()))) {
         Ok(files) => files,
         Err(never) => match never {},
     }
