@@ -2,14 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, Instant};
 
 use nowait::FileType;
 use nowait::scan::Batch;
 
 use crate::comparison::Treatment;
 use crate::directory::Id;
-use crate::speed::ProgramSpeed;
 
 /// The depth to which a tree is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +52,6 @@ pub struct Directories {
     /// The tree that the program is in, and the number of its calls of stat(2) when it entered the
     /// tree.
     here: Option<(usize, u64)>,
-    /// The program's speed in directories that no walk has read.
-    program_speed: ProgramSpeed,
-    /// That speed when the walks began to pause.
-    before_pause: Option<ProgramSpeed>,
 }
 
 #[derive(Debug)]
@@ -194,28 +188,6 @@ impl Directories {
         }
     }
 
-    /// Begins or ends a pause of the walks.
-    pub fn pause(&mut self, yes: bool) {
-        self.before_pause = yes.then_some(self.program_speed);
-    }
-
-    /// Returns true while the walks pause.
-    pub fn is_paused(&self) -> bool {
-        self.before_pause.is_some()
-    }
-
-    /// The mean time between two calls of stat(2) since the pause began, in directories that no
-    /// walk has read. `None` if it is not known yet.
-    pub fn per_stat(&self, stats: u64) -> Option<Duration> {
-        let before = self.before_pause.as_ref()?;
-        self.program_speed.per_stat(before, Instant::now(), stats)
-    }
-
-    /// The program's calls of stat(2) in directories that no walk has read.
-    pub fn stats_alone(&self, stats: u64) -> u64 {
-        self.program_speed.stats(Instant::now(), stats)
-    }
-
     /// The program has left the directory that it has opened last in a tree, unless that is `id`.
     fn leave(&mut self, tree: usize, id: Id) {
         if let Some((before, _)) = self.trees[tree].current
@@ -228,9 +200,8 @@ impl Directories {
         }
     }
 
-    /// The program works in a directory, or has opened it. `has_waited` says that it waited for a
-    /// disk in the one before.
-    pub fn enter(&mut self, id: Id, stats: u64, has_waited: bool) -> DirectoryState {
+    /// The program works in a directory, or has opened it.
+    pub fn enter(&mut self, id: Id, stats: u64) -> DirectoryState {
         let is_first = self.opened.len() < MAX_DIRECTORIES && self.opened.insert(id);
         let tree = self.known.get(&id).map(|directory| directory.tree);
         if let Some((before, _)) = self.here {
@@ -242,11 +213,7 @@ impl Directories {
             self.trees[tree].current = Some((id, stats));
             self.trees[tree].opened += u64::from(is_first);
         }
-        let state = self.state_of(id);
-        let is_read = matches!(state, DirectoryState::Read | DirectoryState::Complete);
-        self.program_speed
-            .entered(is_read, has_waited, Instant::now(), stats);
-        state
+        self.state_of(id)
     }
 
     /// Returns the state of a directory.
@@ -410,13 +377,10 @@ mod tests {
         assert_eq!(directories.state_of(id(&path(0))), DirectoryState::Read);
         assert_eq!(directories.state_of(id(&path(2))), DirectoryState::Control);
         assert_eq!(directories.trees[tree].read, 23);
-        assert_eq!(
-            directories.enter(id(&path(0)), 3, false),
-            DirectoryState::Read
-        );
+        assert_eq!(directories.enter(id(&path(0)), 3), DirectoryState::Read);
         assert!(directories.is_far_ahead(tree, 21, 4));
         assert!(!directories.is_far_ahead(tree, 22, 4));
-        directories.enter(id(&path(1)), 13, false);
+        directories.enter(id(&path(1)), 13);
         assert_eq!(directories.trees[tree].passed, 10);
         directories.end(tree);
         assert_eq!(directories.state_of(id(&path(1))), DirectoryState::Complete);
@@ -444,9 +408,9 @@ mod tests {
         assert!(!directories.is_far_ahead(tree, 200_000, 1200));
         assert!(directories.is_far_ahead(tree, 9999, 9000));
         // Elsewhere.
-        directories.enter((1, 4), 1100, false);
+        directories.enter((1, 4), 1100);
         assert!(directories.is_far_ahead(tree, 200_000, 9000));
-        directories.enter((1, 2), 9000, false);
+        directories.enter((1, 2), 9000);
         assert!(directories.is_far_ahead(tree, 200_000, 9050));
         assert!(!directories.is_far_ahead(tree, 200_000, 9100));
     }
@@ -461,7 +425,7 @@ mod tests {
         let options = options.max_depth(1);
         walk_into(&mut directories, all, &options, root.path());
         // A second walk reads the directory of the program, and the first one comes there, too.
-        directories.enter(id(&path(0)), 3, false);
+        directories.enter(id(&path(0)), 3);
         let one = directories.add_tree(id(&path(0)), Depth::One, Some(3));
         assert_eq!(directories.state_of(id(&path(0))), DirectoryState::Starting);
         walk_into(&mut directories, one, &options, &path(0));
@@ -472,9 +436,9 @@ mod tests {
         assert_eq!(counts(&directories, one), (10, 0));
         assert_eq!(counts(&directories, all), (3, 0));
         // The program leaves it, and leaves the next one before the walk comes.
-        directories.enter(id(&path(1)), 13, false);
+        directories.enter(id(&path(1)), 13);
         assert_eq!(counts(&directories, one), (10, 10));
-        directories.enter(id(&path(2)), 23, false);
+        directories.enter(id(&path(2)), 23);
         walk_into(&mut directories, all, &options, &path(1));
         assert_eq!(counts(&directories, all), (13, 10));
         assert_eq!(directories.running(), 2);
@@ -492,7 +456,7 @@ mod tests {
                 .known
                 .insert((1, inode), TreeDirectory::of(tree));
             assert!(directories.is_far_ahead(tree, 200_000, 10));
-            directories.enter((1, inode), 10, false);
+            directories.enter((1, inode), 10);
         }
         assert!(!directories.is_far_ahead(tree, 200_000, 10));
         assert!(directories.is_far_ahead(tree, 9000, 10));

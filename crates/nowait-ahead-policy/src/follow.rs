@@ -19,7 +19,7 @@ use crate::disk::Disks;
 use crate::files::Files;
 use crate::process::Process;
 use crate::threads::Threads;
-use crate::trees::{MAX_PAUSE, POLL_INTERVAL, Trees};
+use crate::trees::{POLL_INTERVAL, Trees};
 
 /// Follows a program.
 pub struct Follower {
@@ -87,6 +87,8 @@ const MAX_DIRECTORIES: usize = 100_000;
 const MIN_STATS: u64 = 64;
 /// The time that the thread has to stop. It takes longer if it waits for a directory.
 const STOP_TIMEOUT: Duration = Duration::from_millis(50);
+/// The maximum time of a pause of the walks.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 impl Follower {
     /// Follows the programs that have this channel.
@@ -131,9 +133,7 @@ impl Follower {
                 self.handle(&event);
             }
             self.check();
-            let gave_up = self.comparison.gives_no_gain()
-                || self.slow.gives_no_gain(stats)
-                || self.trees.were_slower();
+            let gave_up = self.comparison.gives_no_gain() || self.slow.gives_no_gain(stats);
             let files_give_no_gain = self.files.as_ref().is_some_and(Files::gives_no_gain);
             if gave_up && channel.is_listening(Listening::Directories) {
                 self.trees.cancel();
@@ -149,14 +149,15 @@ impl Follower {
     /// speed during the pause decides.
     fn check(&mut self) {
         let Some(since) = self.paused else {
-            if self.comparison.is_doubtful() && self.trees.pause() {
+            if self.comparison.is_doubtful() {
+                self.trees.pause(true);
                 self.comparison.pause();
                 self.paused = Some(Instant::now());
             }
             return;
         };
         if self.comparison.can_decide() || since.elapsed() >= MAX_PAUSE {
-            self.trees.resume();
+            self.trees.pause(false);
             self.comparison.resume();
             self.paused = None;
         }
@@ -183,13 +184,13 @@ impl Follower {
             }
             Kind::Walking => {
                 if let Some(directory) = self.open(event) {
-                    self.trees.entered(directory.id, false);
+                    self.trees.entered(directory.id);
                     if self.may_read_ahead(&directory) {
                         self.trees.begin(directory.fd, directory.id, Depth::All);
                     }
                 }
             }
-            Kind::Entered => self.entered(event, event.id, false),
+            Kind::Entered => self.entered(event, event.id),
             Kind::Slow | Kind::VerySlow => {
                 if self.threads.has_slept(event.tid)
                     && let Some(directory) = self.open(event)
@@ -224,14 +225,14 @@ impl Follower {
         let is_known = id.0 != 0 && id.1 != 0;
         let state = self.trees.state_of(id);
         if is_known && (state != DirectoryState::Unknown || !has_waited) {
-            self.entered(event, id, has_waited);
+            self.entered(event, id);
             if state == DirectoryState::Waiting
                 && let Some(directory) = self.open(event)
             {
                 self.read_now(directory);
             }
         } else if let Some(directory) = self.open(event) {
-            self.entered(event, directory.id, has_waited);
+            self.entered(event, directory.id);
             if has_waited {
                 self.waited(directory, false);
             }
@@ -239,8 +240,8 @@ impl Follower {
     }
 
     /// The program has entered a directory.
-    fn entered(&mut self, event: &Event, id: Id, has_waited: bool) {
-        let state = self.trees.entered(id, has_waited);
+    fn entered(&mut self, event: &Event, id: Id) {
+        let state = self.trees.entered(id);
         if event.time > 0 {
             self.comparison.entered(event, state.treatment());
         }

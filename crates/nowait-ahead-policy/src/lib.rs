@@ -5,7 +5,7 @@
 //!  the program ── events ──► channel ──► follow ──► trees ──► walks read inodes
 //!       │                                  │          └─────► files: threads read data
 //!       └────────── inotify(7) ────────────┼──► watches ──► trees
-//!                                          └──► comparison, speed, disk: does readahead help?
+//!                                          └──► comparison, disk: does readahead help?
 //! ```
 //!
 //! # Files
@@ -21,7 +21,6 @@
 //!  directories  the directories that the walks have found, and how far the program is
 //!  files        reads the data of files
 //!  comparison   the program's speed with readahead and without
-//!  speed        the speed of a walk, and of the program alone
 //!  disk         the disks that seek
 //!  cached       if a directory or a tree is cached already
 //!  directory    the identity of a directory, and how it is opened
@@ -37,7 +36,6 @@ mod files;
 mod follow;
 mod process;
 mod readahead;
-mod speed;
 mod threads;
 mod trees;
 mod watches;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nowait::scan::{self, Canceller};
 use nowait::{StatxMask, walk};
@@ -19,7 +19,6 @@ use crate::directories::{Depth, Directories, DirectoryState, Summary};
 use crate::directory::Id;
 use crate::disk::Disks;
 use crate::files::Files;
-use crate::speed::WalkSpeed;
 use crate::watches::Watches;
 
 /// The walks. Clones share them.
@@ -35,8 +34,6 @@ struct Shared {
     stats: AtomicU64,
     /// A walk has ended because everything was cached.
     cached: AtomicBool,
-    /// A walk has ended because it was slower than the program alone.
-    slower: AtomicBool,
     /// The number of directories that could have been control directories.
     considered: AtomicU64,
     /// Reads the data of files.
@@ -51,6 +48,8 @@ struct State {
     walkers: Vec<Walker>,
     /// The number of scans that have not ended.
     lists: usize,
+    /// The walks of trees pause.
+    is_paused: bool,
 }
 
 /// A walk or a scan, and its thread.
@@ -80,11 +79,6 @@ const FIRST_CONTROLS: u64 = 6;
 /// One directory in this many is left alone after that. The program is slow in these.
 const LATER_CONTROL_PERIOD: u64 = 512;
 
-/// A walk that takes less time for an inode is not compared with the program alone.
-const FAST: Duration = Duration::from_micros(25);
-/// The maximum time of a pause of the walks.
-pub const MAX_PAUSE: Duration = Duration::from_secs(1);
-
 /// The memory of an entry in the window of a walk, in bytes.
 const ENTRY_SIZE: usize = 512;
 /// The memory of an inode and its name in the kernel, in bytes.
@@ -100,7 +94,6 @@ impl Trees {
             stopped: AtomicBool::new(false),
             stats: AtomicU64::new(0),
             cached: AtomicBool::new(false),
-            slower: AtomicBool::new(false),
             considered: AtomicU64::new(0),
             files,
             available,
@@ -130,16 +123,10 @@ impl Trees {
         self.0.cached.swap(false, Ordering::Relaxed)
     }
 
-    /// Returns true if a walk was slower than the program alone.
-    pub fn were_slower(&self) -> bool {
-        self.0.slower.load(Ordering::Relaxed)
-    }
-
-    /// Records that the program has entered a directory. `has_waited` says that it waited for a
-    /// disk in the one before.
-    pub fn entered(&self, id: Id, has_waited: bool) -> DirectoryState {
+    /// Records that the program has entered a directory.
+    pub fn entered(&self, id: Id) -> DirectoryState {
         let stats = self.stats();
-        let state = self.state().directories.enter(id, stats, has_waited);
+        let state = self.state().directories.enter(id, stats);
         self.0.changed.notify_all();
         state
     }
@@ -212,7 +199,7 @@ impl Trees {
             workers: seeks.then_some(1),
         };
         // The program may open the root before the walk has read and watched it.
-        self.entered(start.id, false);
+        self.entered(start.id);
         if let Some(files) = &self.0.files {
             files.entered(start.id);
         }
@@ -250,10 +237,10 @@ impl Trees {
         let canceller = walk.canceller();
         let trees = self.clone();
         // In a single directory the program may have come before, in the same order.
-        let may_end = start.depth == Depth::All && !is_watched && self.0.files.is_none();
+        let ends_if_cached = start.depth == Depth::All && !is_watched && self.0.files.is_none();
         let thread = std::thread::Builder::new().name("ahead".to_owned());
         let spawned = thread.spawn(move || {
-            trees.walk(tree, &root, walk, start.watches, may_end);
+            trees.walk(tree, &root, walk, start.watches, ends_if_cached);
             trees.state().directories.end(tree);
         });
         let thread = spawned.inspect_err(|_| state.directories.end(tree))?;
@@ -293,18 +280,18 @@ impl Trees {
         }
     }
 
-    /// Walks a tree, and waits while it is far enough ahead of the program. With `may_end` it ends
-    /// if the tree is cached, or if the program alone is faster.
+    /// Walks a tree, and waits while it is far enough ahead of the program. With
+    /// `ends_if_cached` it ends if the tree is cached.
     fn walk(
         &self,
         tree: usize,
         root: &Arc<OwnedFd>,
         mut walk: nowait::Walk,
         mut watches: Option<Watches>,
-        may_end: bool,
+        ends_if_cached: bool,
     ) {
         let max = self.max_ahead();
-        let (mut cached, mut walk_speed) = (Cached::new(), WalkSpeed::default());
+        let mut cached = Cached::new();
         while let Some(found) = walk.blocking_batch() {
             if self.is_stopped() {
                 break;
@@ -320,14 +307,8 @@ impl Trees {
                 files.add(root, &found);
             }
             let inodes = found.len();
-            if may_end && cached.add(inodes) {
+            if ends_if_cached && cached.add(inodes) {
                 self.0.cached.store(true, Ordering::Relaxed);
-                break;
-            }
-            let stats_alone = self.state().directories.stats_alone(self.stats());
-            let per_inode = walk_speed.add(inodes, stats_alone, Instant::now());
-            if may_end && per_inode.is_some_and(|time| self.is_slower(time)) {
-                self.0.slower.store(true, Ordering::Relaxed);
                 break;
             }
             if self.wait_for_program(tree, max, watches.as_mut()) {
@@ -350,26 +331,16 @@ impl Trees {
         ((self.0.available)() * 3 / 100 / INODE_SIZE).clamp(10_000, 200_000)
     }
 
-    /// The walks of trees pause before their next directory. Returns false if they pause already.
-    pub fn pause(&self) -> bool {
-        let mut state = self.state();
-        let begins = !state.directories.is_paused();
-        if begins {
-            state.directories.pause(true);
-        }
-        begins
-    }
-
-    /// The walks go on after a pause.
-    pub fn resume(&self) {
-        self.state().directories.pause(false);
+    /// The walks of trees pause before their next directory, or go on.
+    pub fn pause(&self, yes: bool) {
+        self.state().is_paused = yes;
         self.0.changed.notify_all();
     }
 
     /// Waits while the walks pause.
     fn wait_for_pause(&self) {
         let mut state = self.state();
-        while state.directories.is_paused() && !self.is_stopped() {
+        while state.is_paused && !self.is_stopped() {
             state = self.wait_for_change(state);
         }
     }
@@ -379,29 +350,11 @@ impl Trees {
         woken.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Returns true if the program alone takes less than this time for an inode. The walks pause
-    /// meanwhile.
-    fn is_slower(&self, per_inode: Duration) -> bool {
-        if per_inode < FAST || !self.pause() {
-            return false;
-        }
-        let mut state = self.state();
-        let end = Instant::now() + MAX_PAUSE;
-        let mut per_stat = None;
-        while per_stat.is_none() && !self.is_stopped() && Instant::now() < end {
-            state = self.wait_for_change(state);
-            per_stat = state.directories.per_stat(self.stats());
-        }
-        drop(state);
-        self.resume();
-        per_stat.is_some_and(|per_stat| per_stat < per_inode)
-    }
-
     /// Handles the directories and files that the program has opened.
     fn handle_watched(&self, watches: &mut Watches) {
         let opened = watches.opened();
         for id in opened.directories {
-            self.entered(id, false);
+            self.entered(id);
             if let Some(files) = &self.0.files {
                 files.entered(id);
             }

@@ -71,8 +71,8 @@ it. If the program opens a large directory that is not cached, `nowait run` list
 some thousands of its inodes. If calls of stat(2) wait for the disk, it loads the inodes of the directory, and of the directories
 below it that the program enters. It stays a bounded number of inodes ahead. With --data, and if the program opens files of
 these directories, it also reads the beginning of the other files, within a tenth of the available memory. A few directories are
-not read ahead, for comparison, and readahead pauses once if it is slow. If the program is no slower then, readahead ends. On a
-disk that reports that it rotates, and whose requests take 2 ms or longer, nothing is loaded, except with --walk.
+not read ahead, for comparison. If the program is no slower in them, readahead pauses, and ends if that remains so. On a disk
+that reports that it rotates, and whose requests take 2 ms or longer, nothing is loaded, except with --walk.
 
 A program that is static or setuid, of 32 bits, or with another C library than glibc runs as without `nowait run`, and nothing
 is read ahead of it. For a program in Go, such as restic or rclone, use --walk with the directories that it reads: inotify(7)
