@@ -77,7 +77,8 @@ pub unsafe extern "C" fn nw_pwritev2(
     guard_with_errno(|| syscall(libc::SYS_pwritev2, fd, iov, iovcnt, offset, flags))
 }
 
-/// Reads what the page cache has of a range, without waiting for the device. Returns NW_CACHED_ALL,
+/// Reads the bytes of a range that the page cache has. If RWF_NOWAIT is refused, it can wait for the
+/// device: the bytes may be evicted between the query of residency and the read. Returns NW_CACHED_ALL,
 /// NW_CACHED_PREFIX, NW_CACHED_NOTHING or NW_CACHED_UNSUPPORTED, or −errno. *n is the number of
 /// bytes that were read. See nw_pread_cached(3).
 #[unsafe(no_mangle)]

@@ -18,7 +18,7 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 pub use crate::policy::history::{CacheDecision, History, NowaitPolicy, Recent};
-pub use cached::{Cached, cached, try_cached};
+pub use cached::{Cached, cached, cached_by_nowait, try_cached};
 use plan::{Facts, Request, plan};
 pub use plan::{Plan, Reason};
 

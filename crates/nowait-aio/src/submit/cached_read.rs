@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use nowait::buffer::IoBufMut;
 use nowait::cost::Costs;
-use nowait::read::{CacheDecision, Cached, History, NowaitPolicy, cached};
+use nowait::read::{CacheDecision, Cached, History, NowaitPolicy, cached_by_nowait};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -65,7 +65,7 @@ pub fn try_cached_read(
     if decision == CacheDecision::Skip && !descriptor.restart_if_other_file(fd) {
         return CachedRead::NotCached;
     }
-    match cached(fd, buf.as_uninit(), request.offset) {
+    match cached_by_nowait(fd, buf.as_uninit(), request.offset) {
         Ok(Cached::All(n)) => {
             descriptor.history.hit();
             increment(&counters.hits);

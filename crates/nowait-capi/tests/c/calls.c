@@ -107,6 +107,14 @@ static void a_file_stops_trying_what_is_never_cached(void)
         EQUAL(n, sizeof buf);
         check_bytes(buf, 4096 * i, n);
     }
+    /* tmpfs refuses RWF_NOWAIT, and its files are in memory. */
+    char name[] = "/dev/shm/nowait-calls-XXXXXX";
+    int shm = mkstemp(name);
+    CHECK(shm >= 0 && unlink(name) == 0);
+    EQUAL(write(shm, "bytes", 5), 5);
+    EQUAL(nw_pread_cached(shm, buf, sizeof buf, 1, &n), NW_CACHED_ALL);
+    CHECK(n == 4 && memcmp(buf, "ytes", 4) == 0);
+    close(shm);
     /* procfs has no RWF_NOWAIT: no try finds anything. */
     int status = open("/proc/self/status", O_RDONLY);
     struct nw_file *never;

@@ -1,14 +1,16 @@
-//! One page-cache-only read: `preadv2(RWF_NOWAIT)`, and its possible results.
+//! Reads of the page cache alone, and their possible results.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::error::{Error, Result};
 use crate::handle::Handle;
+use crate::kernel::filesystem::Filesystem;
 use crate::policy::cost::Costs;
 use crate::policy::history::{CacheDecision, NowaitPolicy};
+use crate::residency::{Coverage, Reason, SourceCache};
 use crate::sys::rw::{self, Offset};
 use crate::sys::uninit_slice::UninitSlice;
-use crate::sys::{self, Errno};
+use crate::sys::{self, Errno, stat};
 
 /// The part of a range that the page cache had.
 #[derive(Clone, Debug)]
@@ -19,20 +21,29 @@ pub enum Cached {
     Prefix(usize),
     /// Nothing: the first byte was not cached.
     Nothing,
-    /// Cached reads are refused: the kernel, the sandbox or the filesystem does not support
-    /// `RWF_NOWAIT`.
+    /// The kernel, the sandbox or the filesystem does not support `RWF_NOWAIT`, and residency is
+    /// unknown.
     Unsupported(Error),
 }
 
-/// Reads from the page cache, without waiting for the device.
+/// Reads the bytes of a range that the page cache has.
 ///
-/// `ssize_t preadv2(int fd, const struct iovec *iov, int iovcnt, off_t offset, RWF_NOWAIT)` (Linux
-/// 4.14, preadv2(2)), called directly and only once.
+/// One preadv2(2) with `RWF_NOWAIT` (Linux 4.14). If that is refused, as it is on overlayfs and
+/// tmpfs, an ordinary read follows if the file is in memory, or if
+/// [all bytes of the range are resident](crate::residency).
 ///
-/// The call never *waits* for the device. On kernels since about 6.12 it *starts* readahead of
-/// missing pages before it returns [`Cached::Nothing`]. On a file opened with O_DIRECT it does
-/// device I/O; do not use it there. A result of zero counts as the end of the file only if the
-/// file's size confirms it (Linux 5.9 and 5.10 return zero for "not cached").
+/// The call with `RWF_NOWAIT` never *waits* for the device. On kernels since about 6.12 it *starts*
+/// readahead of missing pages before it returns [`Cached::Nothing`]. An ordinary read can wait: if
+/// the bytes are evicted after the query, if a file of tmpfs is in swap, or if a FUSE filesystem
+/// asks its server. [`cached_by_nowait`] makes no ordinary read.
+///
+/// On a file opened with O_DIRECT the call does device I/O; do not use it there. A result of zero
+/// counts as the end of the file only if the file's size confirms it (Linux 5.9 and 5.10 return
+/// zero for "not cached").
+///
+/// # Cost
+/// A file on overlayfs is mapped for each call, which takes about 20 microseconds. [`try_cached`]
+/// keeps the mapping.
 ///
 /// # Errors
 /// EBADF, EFAULT, and EINVAL (also for a range beyond `i64`). Any other errno counts as
@@ -50,12 +61,75 @@ pub enum Cached {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn cached<'a>(fd: impl AsFd, buf: impl Into<UninitSlice<'a>>, offset: u64) -> Result<Cached> {
-    match attempt(fd.as_fd(), &mut buf.into(), Some(offset)) {
+    let (fd, mut space) = (fd.as_fd(), buf.into());
+    match attempt(fd, &mut space, Some(offset)) {
+        Attempt::Refused(errno) => {
+            let Ok(identity) = stat::identity(fd) else {
+                return answer(Attempt::Refused(errno));
+            };
+            let file = (identity.regular, &*Filesystem::of(identity.filesystem));
+            let coverage = coverage(fd, file, &SourceCache::default(), offset, space.len());
+            read_resident(fd, &mut space, offset, coverage, errno)
+        }
+        attempt => answer(attempt),
+    }
+}
+
+/// Reads from the page cache by one preadv2(2) with `RWF_NOWAIT` alone, and so never waits for the
+/// device. [`Cached::Unsupported`] if the kernel, the sandbox or the filesystem refuses the flag.
+///
+/// # Errors
+/// As [`cached`].
+pub fn cached_by_nowait<'a>(
+    fd: impl AsFd,
+    buf: impl Into<UninitSlice<'a>>,
+    offset: u64,
+) -> Result<Cached> {
+    answer(attempt(fd.as_fd(), &mut buf.into(), Some(offset)))
+}
+
+fn answer(attempt: Attempt) -> Result<Cached> {
+    match attempt {
         Attempt::All(n) => Ok(Cached::All(n)),
         Attempt::Part(n) | Attempt::Prefix(n) => Ok(Cached::Prefix(n)),
         Attempt::Nothing | Attempt::NotNow | Attempt::FalseEof => Ok(Cached::Nothing),
         Attempt::Refused(errno) => Ok(Cached::Unsupported(Error::os("preadv2 RWF_NOWAIT", errno))),
         Attempt::Failed(errno) => Err(Error::os("cached read", errno)),
+    }
+}
+
+/// An ordinary read, if all bytes are resident. `refused` is the error of the call with
+/// `RWF_NOWAIT`.
+fn read_resident(
+    fd: BorrowedFd<'_>,
+    space: &mut UninitSlice<'_>,
+    offset: u64,
+    coverage: Coverage,
+    refused: Errno,
+) -> Result<Cached> {
+    match coverage {
+        Coverage::Full => {}
+        Coverage::Partial | Coverage::Empty => return Ok(Cached::Nothing),
+        Coverage::Unknown(_) => return answer(Attempt::Refused(refused)),
+    }
+    let got = rw::preadv2(fd, space, Some(offset), 0);
+    answer(attempt_of(fd, got, space.len(), Some(offset)))
+}
+
+/// The residency of a range of a file. `Full` for a file in memory.
+fn coverage(
+    fd: BorrowedFd<'_>,
+    (regular, filesystem): (bool, &Filesystem),
+    residency: &SourceCache,
+    offset: u64,
+    len: usize,
+) -> Coverage {
+    if !regular || filesystem.is_in_kernel() {
+        Coverage::Unknown(Reason::NotAFile)
+    } else if filesystem.is_memory() {
+        Coverage::Full
+    } else {
+        residency.ask(fd, offset, len)
     }
 }
 
@@ -87,7 +161,21 @@ pub fn try_cached<'a>(
     if history.decide(NowaitPolicy::Adaptive, Costs::default) == CacheDecision::Skip {
         return Ok(None);
     }
-    let read = cached(handle, buf, offset).map_err(|e| e.on(handle.shared_path()))?;
+    let (fd, mut space) = (handle.as_fd(), buf.into());
+    let tried = match handle.nowait_read().is_refused() {
+        true => Attempt::Refused(Errno::OPNOTSUPP),
+        false => attempt(fd, &mut space, Some(offset)),
+    };
+    let read = match tried {
+        Attempt::Refused(errno) => {
+            handle.nowait_read_refused();
+            let file = (handle.is_regular(), handle.filesystem());
+            let coverage = coverage(fd, file, handle.residency(), offset, space.len());
+            read_resident(fd, &mut space, offset, coverage, errno)
+        }
+        tried => answer(tried),
+    };
+    let read = read.map_err(|e| e.on(handle.shared_path()))?;
     match read {
         Cached::All(_) => history.hit(),
         Cached::Prefix(_) | Cached::Nothing | Cached::Unsupported(_) => history.miss(),
@@ -116,6 +204,16 @@ const NOWAIT: u32 = crate::kernel::flags::RwFlags::NOWAIT.bits();
 pub(crate) fn attempt(fd: BorrowedFd<'_>, space: &mut UninitSlice<'_>, offset: Offset) -> Attempt {
     let len = space.len();
     let got = rw::preadv2(fd, space, offset, NOWAIT);
+    attempt_of(fd, got, len, offset)
+}
+
+/// Interprets the result of a read of `len` bytes.
+fn attempt_of(
+    fd: BorrowedFd<'_>,
+    got: Result<usize, Errno>,
+    len: usize,
+    offset: Offset,
+) -> Attempt {
     match got {
         Ok(n) if n == len => Attempt::All(n),
         Ok(n) => match (offset, n) {

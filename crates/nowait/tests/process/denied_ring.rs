@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nowait::engine::{Backend, Engine, Options, Submit, Wait};
 use nowait::op::{Fsync, Nop, Op, Read, Readv};
-use nowait::read::{Cached, cached};
+use nowait::read::{Cached, cached, cached_by_nowait};
 use nowait::residency::{Answer, Reason, Source, page_map, page_size, residency};
 use nowait::support::{Kernel, Support};
 use nowait::{ErrorKind, File, Mode, OpenOptions, RwFlags, ServedBy};
@@ -247,10 +247,15 @@ fn without_preadv2_reads_are_right() {
         }
         // If cached reads are requested explicitly, the refusal is reported.
         let file = std::fs::File::open(&path).unwrap();
-        match cached(&file, &mut [0; 10], 0).unwrap() {
+        match cached_by_nowait(&file, &mut [0; 10], 0).unwrap() {
             Cached::Unsupported(error) => assert_eq!(error.errno(), Some(errno)),
             other => panic!("{other:?}"),
         }
+        // The file was just written, and its residency is known.
+        let mut buffer = [0; 10];
+        let said = cached(&file, &mut buffer, 7).unwrap();
+        assert!(matches!(said, Cached::All(10)), "{said:?}");
+        assert_eq!(buffer[..], pattern(7, 10));
         let error = nowait::read::with_flags(&file, &mut [0; 10], 0, RwFlags::HIPRI).unwrap_err();
         assert_eq!((error.operation(), error.errno()), ("preadv2", Some(errno)));
         if errno == libc::ENOSYS {

@@ -7,8 +7,8 @@
 use std::fs;
 use std::mem::MaybeUninit;
 
-use nowait::read::{Cached, cached};
-use nowait::{Engine, ErrorKind, File, buffer::UninitSlice};
+use nowait::read::{Cached, cached, cached_by_nowait, try_cached};
+use nowait::{Engine, ErrorKind, File, Handle, buffer::UninitSlice};
 use slowdisk::{Filesystem, TestMount};
 
 use crate::common::mounts::{ON_DISK, mounted};
@@ -285,6 +285,24 @@ fn a_file_that_grows_and_shrinks(mount: &TestMount) {
     }
 }
 
+/// The three calls, and the results that they may have for `range` of a sample.
+fn by_each_call(sample: &Sample, offset: u64, len: usize, check: impl Fn(&str, &Cached, &[u8])) {
+    let file = sample.open();
+    let handle = Handle::new(sample.open()).expect("a handle");
+    for round in 0..3 {
+        let mut buf = vec![0; len];
+        let said = cached(&file, &mut buf[..], offset).expect("cached");
+        check(&format!("cached, round {round}"), &said, &buf);
+        let mut buf = vec![0; len];
+        let said = try_cached(&handle, &mut buf[..], offset).expect("try_cached");
+        check(
+            &format!("try_cached, round {round}"),
+            &said.expect("a try"),
+            &buf,
+        );
+    }
+}
+
 #[test]
 fn where_nowait_is_refused() {
     for filesystem in [Filesystem::Tmpfs, Filesystem::Overlay] {
@@ -292,7 +310,7 @@ fn where_nowait_is_refused() {
         let sample = Sample::new(mount.path(), "file", 20_000);
         sample.warm();
         let mut buf = [0; 100];
-        match cached(sample.open(), &mut buf, 0).expect("a cached read") {
+        match cached_by_nowait(sample.open(), &mut buf, 0).expect("a cached read") {
             Cached::Unsupported(why) => {
                 assert_eq!(why.kind(), ErrorKind::Unsupported, "{why}");
                 assert_eq!(why.errno(), Some(libc::EOPNOTSUPP), "{why}");
@@ -302,7 +320,50 @@ fn where_nowait_is_refused() {
             Cached::All(n) | Cached::Prefix(n) => assert!(buf[..n] == sample.content[..n]),
             Cached::Nothing => panic!("{filesystem}: it is warm"),
         }
+        for (offset, len) in [
+            (0, 100),
+            (4095, 8193),
+            (19_990, 100),
+            (20_000, 10),
+            (30_000, 10),
+        ] {
+            sample.warm();
+            by_each_call(&sample, offset, len, |call, said, buf| {
+                let expected = sample.expected(offset, len);
+                assert!(
+                    matches!(said, Cached::All(n) if *n == expected.len()),
+                    "{filesystem}, {call}: {said:?} for {len} from {offset}"
+                );
+                assert!(buf[..expected.len()] == *expected, "{filesystem}, {call}");
+            });
+        }
     }
+}
+
+#[test]
+fn where_nowait_is_refused_nothing_is_read_from_the_device() {
+    let mount = mounted!(Filesystem::Overlay);
+    let sample = Sample::new(mount.path(), "file", 20_000);
+    sample.evict();
+    by_each_call(&sample, 4096, 100, |call, said, buf| {
+        assert!(matches!(said, Cached::Nothing), "{call}: {said:?}");
+        assert!(buf.iter().all(|b| *b == 0), "{call}");
+    });
+    let resident = nowait::residency::resident_prefix(sample.open(), 4096, 100);
+    assert_eq!(resident.expect("residency").known(), Some(0));
+}
+
+/// The kernel's own files have no page cache, and some of them wait without limit.
+#[test]
+fn files_of_the_kernel_are_not_read() {
+    let file = fs::File::open("/proc/self/status").expect("open");
+    let handle = Handle::new(file.try_clone().expect("a clone")).expect("a handle");
+    let mut buf = [0; 100];
+    let said = cached(&file, &mut buf, 0).expect("cached");
+    assert!(matches!(said, Cached::Unsupported(_)), "{said:?}");
+    let said = try_cached(&handle, &mut buf, 0).expect("try_cached");
+    assert!(matches!(said, Some(Cached::Unsupported(_))), "{said:?}");
+    assert_eq!(buf, [0; 100]);
 }
 
 #[test]
