@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyInt, PyString};
+use pyo3::types::{PyBytes, PyInt, PyIterator, PyString};
 use rustix::io::Errno;
 
 use crate::error::os_error;
+
+/// The number of items between two checks for signals.
+const SIGNAL_INTERVAL: u64 = 1024;
 
 /// A file that an argument names.
 pub struct Named {
@@ -44,8 +47,23 @@ impl Named {
             return Ok(vec![Named::of(paths)?]);
         }
         let paths = paths.try_iter().map_err(|_| wrong_type(paths))?;
-        paths.map(|path| Named::of(&path?)).collect()
+        items(paths).map(|path| Named::of(&path?)).collect()
     }
+}
+
+/// The items of an iterator. Checks for signals and lets other threads run, since an iterator that is
+/// written in C may have no end.
+pub fn items<'py>(
+    iterator: Bound<'py, PyIterator>,
+) -> impl Iterator<Item = PyResult<Bound<'py, PyAny>>> {
+    let py = iterator.py();
+    iterator.zip(0u64..).map(move |(item, number)| {
+        if number.is_multiple_of(SIGNAL_INTERVAL) {
+            py.detach(std::thread::yield_now);
+            py.check_signals()?;
+        }
+        item
+    })
 }
 
 /// The value of a descriptor; `None` for other objects.

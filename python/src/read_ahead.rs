@@ -22,7 +22,7 @@ use pyo3::types::{PyString, PyTuple};
 use crate::call;
 use crate::error::{forked, library_error, open_error};
 use crate::failures::Failures;
-use crate::paths::{Named, text};
+use crate::paths::{Named, items, text};
 use crate::safetensors::{self, Chosen, merged};
 use crate::warm::allowed;
 
@@ -173,12 +173,14 @@ impl ReadAhead {
                 let message = "tensors should be an iterable of names, not str";
                 return Err(PyTypeError::new_err(message));
             }
-            let names = tensors.try_iter()?.map(|name| name?.extract::<String>());
+            let names = items(tensors.try_iter()?).map(|name| name?.extract::<String>());
             names.collect::<PyResult<Vec<_>>>()
         });
         let names = names.transpose()?;
-        let ranges = py.detach(|| safetensors::ranges(&path, names.as_deref()));
-        let chosen = ranges.map_err(|error| match error {
+        let ranges = call::run(py, &Stop::default(), None, move |_| {
+            safetensors::ranges(&path, names.as_deref())
+        });
+        let chosen = ranges?.map_err(|error| match error {
             safetensors::Error::Missing(name) => PyKeyError::new_err(name),
             safetensors::Error::Invalid(path, why) => {
                 PyValueError::new_err(format!("{}: {why}", nowait::DisplayPath(&path)))
@@ -203,10 +205,11 @@ impl ReadAhead {
                 "a read_ahead can be used only once",
             ));
         }
-        let shared = &this.shared;
-        py.detach(|| shared.look());
+        let shared = this.shared.clone();
+        let its = shared.clone();
+        call::run(py, &shared.stop, None, move |_| its.look())?;
         shared.failures.finish(py, &this.arguments)?;
-        let (shared, limits) = (this.shared.clone(), this.limits.clone());
+        let limits = this.limits.clone();
         let thread = call::start(move || {
             let summary = shared.read(limits);
             lock(&shared.reading).summary = Some(summary);
@@ -249,7 +252,8 @@ impl ReadAhead {
     fn report(&self, py: Python<'_>) -> PyResult<ReadAheadReport> {
         self.check_process()?;
         let shared = self.shared.clone();
-        let (was_resident_bytes, cached) = py.detach(|| shared.count());
+        let count = call::run(py, &Stop::default(), None, move |_| shared.count());
+        let (was_resident_bytes, cached) = count?;
         let (failed, errors) = self.shared.failures.errors(py, &self.arguments)?;
         let reading = lock(&self.shared.reading);
         let mut report = ReadAheadReport {

@@ -4,11 +4,12 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use nowait::residency::{Answer, PageMap, Probe};
-use nowait_page_cache::{FileRef, OpenError};
+use nowait_page_cache::{FileRef, OpenError, Stop};
 use pyo3::prelude::*;
 use rustix::fs::{FileType, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 
+use crate::call;
 use crate::error::open_error;
 use crate::paths::{descriptor, open, path};
 
@@ -55,7 +56,7 @@ impl Residency {
 /// Tells how much of a file is in the page cache, without reading the file.
 ///
 /// The kernel does not report it to users who neither own the file nor may write to it. The GIL is
-/// released.
+/// released. Ctrl-C raises KeyboardInterrupt within 0.2 seconds, also while a server does not answer.
 ///
 /// Args:
 ///     file: A path (str, bytes or os.PathLike) or an open descriptor of a regular file or a block
@@ -79,12 +80,12 @@ impl Residency {
 pub fn residency(py: Python<'_>, file: &Bound<'_, PyAny>) -> PyResult<Residency> {
     let examined = if let Some(fd) = descriptor(file)? {
         let fd = open(file, fd)?;
-        py.detach(|| of_descriptor(fd))
+        call::run(py, &Stop::default(), None, move |_| of_descriptor(fd))
     } else {
         let path = path(file)?;
-        py.detach(|| of_path(path))
+        call::run(py, &Stop::default(), None, move |_| of_path(path))
     };
-    examined.map_err(|why| open_error(py, why, file))
+    examined?.map_err(|why| open_error(py, why, file))
 }
 
 /// Opens a file and examines it. Files of other types are not opened.

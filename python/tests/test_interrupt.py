@@ -45,6 +45,14 @@ CALLS = {
         "[None for _ in nowait.read_files(iter(lambda: sys.argv[1], None))]",
         100,
     ),
+    # Iterators that are written in C, and have no end.
+    "warm of an iterator": ("import itertools; nowait.warm(itertools.repeat(sys.argv[1]))", 1),
+    "evict of an iterator": ("import itertools; nowait.evict(itertools.repeat(sys.argv[1]))", 1),
+    "read_ahead of an iterator": ("import itertools; nowait.read_ahead(itertools.repeat(sys.argv[1]))", 1),
+    "safetensors of an iterator": (
+        "import itertools; nowait.read_ahead.safetensors(sys.argv[1], itertools.repeat('a'))",
+        1,
+    ),
 }
 
 
@@ -105,7 +113,12 @@ def stalled(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "call", ["nowait.warm(sys.argv[1])", "list(nowait.read_files([sys.argv[1] + '/1'] * 9))"]
+    "call",
+    [
+        "nowait.warm(sys.argv[1])",
+        "list(nowait.read_files([sys.argv[1] + '/1'] * 9))",
+        "nowait.read_ahead.safetensors(sys.argv[1] + '/1')",
+    ],
 )
 def test_an_interrupt_ends_a_call_on_a_device_that_does_not_answer(stalled, call):
     mount, server = stalled
