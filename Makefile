@@ -83,11 +83,13 @@ book: ## the book for users in target/book; needs mdbook
 minimal-versions: ## that the libraries build with the oldest dependencies that they declare
 	scripts/minimal-versions.sh
 
-python: ## the Python package, built and tested in a virtual environment: 5 minutes (PYTHON=python3.13)
+python: ## the Python package, built and tested in a virtual environment: 2 minutes (PYTHON=python3.13)
+	scripts/install-deps.sh --python
 	cargo clippy --manifest-path python/Cargo.toml --target-dir $(target)/python -- -D warnings
 	CARGO_TARGET_DIR=$(abspath $(target)) scripts/test-python.sh
 
 wheel: ## the Python wheel in target/wheels, optimised, installed and tested in a fresh environment (PYTHON=python3.13)
+	scripts/install-deps.sh --python
 	cargo build --release -p nowait-cli -p nowait-ahead -p nowait-aio
 	scripts/python-data.sh $(target)/release python/nowait.data
 	rm -rf $(target)/wheels

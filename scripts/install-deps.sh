@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-usage: scripts/install-deps.sh [--kernels] [--servers] [--packages] [--suites] [--arm64] [--strict]
+usage: scripts/install-deps.sh [--kernels] [--servers] [--packages] [--suites] [--arm64] [--python] [--strict]
 
 Installs the missing programs that the build and the tests call.
 
@@ -14,6 +14,7 @@ Installs the missing programs that the build and the tests call.
   --packages  also install the programs that build and test Debian packages
   --suites    also install the programs that scripts/test-suites.sh builds other programs with
   --arm64     also install the programs that build for aarch64 and boot a guest of it
+  --python    also install the module that makes virtual environments, unless python3 has it
   --strict    fail if a program is still missing at the end (default: warn)
 USAGE
 }
@@ -116,6 +117,9 @@ while (($#)); do
         --packages) needs+=("${package_needs[@]}") ;;
         --suites) needs+=("${suite_needs[@]}") ;;
         --arm64) needs+=("${kernel_needs[@]}" "${arm64_needs[@]}") ;;
+        --python)
+            python3 -c 'import ensurepip' 2>/dev/null || needs+=("/usr/share/doc/python3-venv python3-venv")
+            ;;
         --strict) strict=1 ;;
         -h | --help) usage; exit 0 ;;
         *) usage >&2; exit 2 ;;
