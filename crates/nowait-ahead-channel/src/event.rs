@@ -28,6 +28,14 @@ pub enum Kind {
     VerySlow,
     /// A file was opened for reading. `path` is the file, of any type.
     File,
+    /// A process has started.
+    Started,
+    /// A part of the file `id` is not resident. [`Event::missing`] returns it.
+    Missing,
+    /// A file was opened, and all of its [`Missing`](Kind::Missing) parts were told before by the
+    /// same thread. `path` and `fd` are those of the call that has opened it, and `time` is its
+    /// descriptor.
+    Surveyed,
 }
 
 /// One event.
@@ -42,12 +50,37 @@ pub struct Event {
     /// The device and inode number (`st_dev`, `st_ino`) of the directory. Each is 0 if it is not
     /// known.
     pub id: (u64, u64),
-    /// The time in nanoseconds; see [`Channel::now`](crate::Channel::now).
+    /// The time in nanoseconds; see [`Channel::now`](crate::Channel::now). The start of a missing
+    /// part.
     pub time: u64,
-    /// The number of calls of stat(2) before.
+    /// The number of calls of stat(2) before. The end of a missing part.
     pub stats: u64,
-    /// The path, absolute or relative to `fd`. Empty if it is that directory itself.
+    /// The path, absolute or relative to `fd`. Empty if it is that directory itself. The bits of a
+    /// missing part.
     pub path: Vec<u8>,
+}
+
+/// A part of a file that is not resident, or some of whose pages are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing<'a> {
+    /// The offset of the first byte. A multiple of the page size.
+    pub start: u64,
+    /// The offset after the last byte.
+    pub end: u64,
+    /// A bit for each page that is not resident, from the lowest bit of the first byte on. If it is
+    /// empty, no page is resident.
+    pub pages: &'a [u8],
+}
+
+impl Event {
+    /// The part of a file that a [`Kind::Missing`] tells of.
+    pub fn missing(&self) -> Missing<'_> {
+        Missing {
+            start: self.time,
+            end: self.stats,
+            pages: &self.path,
+        }
+    }
 }
 
 /// The place of a directory, as the program's system call names it: a descriptor or −1, and a path
@@ -67,7 +100,7 @@ impl Place<'_> {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 11] = [
         Kind::Opened,
         Kind::Large,
         Kind::Listing,
@@ -76,6 +109,9 @@ impl Kind {
         Kind::Slow,
         Kind::VerySlow,
         Kind::File,
+        Kind::Started,
+        Kind::Missing,
+        Kind::Surveyed,
     ];
 }
 
@@ -158,7 +194,7 @@ mod tests {
     fn words_that_are_no_event_are_refused() {
         assert_eq!(decode(&[u64::MAX; WORDS]), None);
         let mut words = [0; WORDS];
-        words[0] = 8;
+        words[0] = Kind::ALL.len() as u64;
         assert_eq!(decode(&words), None);
         words[0] = (PATH_MAX as u64 + 1) << 8;
         assert_eq!(decode(&words), None);

@@ -13,13 +13,17 @@ mod counter;
 mod event;
 mod memory;
 mod ring;
+mod sandbox;
 
 pub use counter::Moment;
-pub use event::{Event, Kind, PATH_MAX, Place};
+pub use event::{Event, Kind, Missing, PATH_MAX, Place};
 pub use ring::{Channel, Counts, Listening, Reader};
+pub use sandbox::has_filter;
 
 /// The environment variable with the channel's path and key, `PATH:KEY`.
 pub const VARIABLE: &str = "NOWAIT_AHEAD_CHANNEL";
+/// The environment variable with the path and key of the channel for surveys of the page cache.
+pub const SURVEY_VARIABLE: &str = "NOWAIT_SURVEY_CHANNEL";
 /// The environment variable that turns the library off, with the value `off`.
 pub const SWITCH: &str = "NOWAIT_AHEAD";
 /// The bytes of a directory (`st_size`) that is large. The names of some thousand files take as

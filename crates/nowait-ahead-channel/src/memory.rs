@@ -82,10 +82,10 @@ impl<T> Shared<T> {
 
 /// A file that is open for a moment. It is opened by openat(2), and closed by close(2) alone: in
 /// debug builds, the standard library also asks for the flags of a descriptor that it closes.
-struct Opened(ManuallyDrop<OwnedFd>);
+pub(crate) struct Opened(ManuallyDrop<OwnedFd>);
 
 impl Opened {
-    fn at(directory: impl AsFd, path: impl Arg, flags: OFlags) -> Result<Opened> {
+    pub(crate) fn at(directory: impl AsFd, path: impl Arg, flags: OFlags) -> Result<Opened> {
         let fd = openat(directory, path, flags | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Opened(ManuallyDrop::new(fd)))
     }

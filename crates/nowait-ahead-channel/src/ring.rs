@@ -14,7 +14,7 @@ use rustix::io::Result;
 use rustix::thread::futex;
 
 use crate::counter::{self, Moment};
-use crate::event::{Event, Kind, Place, WORDS, decode, encode};
+use crate::event::{Event, Kind, Missing, Place, WORDS, decode, encode};
 use crate::memory::Shared;
 
 const SLOTS: usize = 4096;
@@ -41,6 +41,8 @@ struct Memory {
     /// The events that are wanted; see [`Listening`].
     listening: AtomicU32,
     head: Line<AtomicU64>,
+    /// The number of the next event that the reader takes.
+    read: Line<AtomicU64>,
     counts: Line<[AtomicU64; 2]>,
     slots: [Slot; SLOTS],
 }
@@ -137,9 +139,31 @@ impl Channel {
     /// leaves errno alone. The event of a path that is too long is dropped.
     pub fn tell(&self, kind: Kind, tid: u32, place: Place<'_>, id: (u64, u64), time: u64) {
         let stats = self.0.counts.0[0].load(Ordering::Relaxed);
-        let Some(words) = encode(kind, tid, place, id, time, stats) else {
-            return;
+        if let Some(words) = encode(kind, tid, place, id, time, stats) {
+            self.push(words);
+        }
+    }
+
+    /// Tells of a part of a file that is not resident. As [`tell`](Channel::tell) otherwise.
+    pub fn tell_missing(&self, tid: u32, id: (u64, u64), part: Missing<'_>) {
+        let pages = Place {
+            fd: -1,
+            path: part.pages,
         };
+        if let Some(words) = encode(Kind::Missing, tid, pages, id, part.start, part.end) {
+            self.push(words);
+        }
+    }
+
+    /// Returns true if some events can be told of without overwriting one that was not read.
+    pub fn has_room(&self) -> bool {
+        const MARGIN: u64 = 1024;
+        let read = self.0.read.0.load(Ordering::Relaxed);
+        let unread = self.0.head.0.load(Ordering::Relaxed).wrapping_sub(read);
+        unread <= SLOTS as u64 - MARGIN
+    }
+
+    fn push(&self, words: [u64; WORDS]) {
         let number = self.0.head.0.fetch_add(1, Ordering::Relaxed);
         let slot = &self.0.slots[number as usize % SLOTS];
         let mark = mark(number);
@@ -299,6 +323,7 @@ impl<'a> Reader<'a> {
     fn go_to(&mut self, number: u64) {
         self.next = number;
         self.incomplete = None;
+        self.memory().read.0.store(number, Ordering::Relaxed);
     }
 
     /// The number of events that were begun and not read.

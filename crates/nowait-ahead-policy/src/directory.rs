@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use nowait_ahead_channel::LARGE;
-use rustix::fs::{Mode, OFlags, fstat, openat};
+use rustix::fs::{Mode, OFlags, fstat, fstatfs, openat};
 
 /// Device and inode number (`st_dev`, `st_ino`).
 pub type Id = (u64, u64);
@@ -45,6 +45,25 @@ impl OpenDirectory {
 /// Opens a directory again, with a position of its own, so that both descriptors can be listed.
 pub fn reopen(directory: impl AsFd) -> Option<OwnedFd> {
     openat(directory, ".", FLAGS, Mode::empty()).ok()
+}
+
+/// Returns false for filesystems without a disk, such as proc(5) and tmpfs(5); see statfs(2).
+pub fn is_on_disk(fd: impl AsFd) -> bool {
+    const PSEUDO: [u32; 12] = [
+        0x0000_9fa0, // proc
+        0x6265_6572, // sysfs
+        0x6462_6720, // debugfs
+        0x7472_6163, // tracefs
+        0x0027_e0eb, // cgroup
+        0x6367_7270, // cgroup2
+        0x0000_1cd1, // devpts
+        0x0000_0187, // autofs
+        0x0102_1994, // tmpfs
+        0x8584_58f6, // ramfs
+        0x7363_6673, // securityfs
+        0xcafe_4a11, // bpf
+    ];
+    fstatfs(fd).is_ok_and(|stat| !PSEUDO.contains(&(stat.f_type as u32)))
 }
 
 #[cfg(test)]

@@ -2,19 +2,18 @@
 //! ahead.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use nowait_ahead_channel::{Channel, Counts, Event, Kind, Listening, Reader};
-use rustix::fs::{FileType, fstatfs};
+use rustix::fs::FileType;
 
 use crate::cached::is_cached;
 use crate::comparison::Comparison;
 use crate::directories::{Depth, DirectoryState};
-use crate::directory::{Id, OpenDirectory, reopen};
+use crate::directory::{Id, OpenDirectory, is_on_disk, reopen};
 use crate::disk::Disks;
 use crate::files::Files;
 use crate::process::Process;
@@ -200,6 +199,8 @@ impl Follower {
                     self.waited(directory, true);
                 }
             }
+            // The events of another channel.
+            Kind::Started | Kind::Missing | Kind::Surveyed => {}
             Kind::File => {
                 if let Some(files) = self.files.as_ref().filter(|files| !files.gives_no_gain())
                     && let Some(file) = regular_file(event)
@@ -417,25 +418,6 @@ fn regular_file(event: &Event) -> Option<Id> {
     let stat = Process::of(event.tid)?.stat(event.fd, &event.path)?;
     let is_regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     (is_regular && stat.st_size > 0).then_some((stat.st_dev, stat.st_ino))
-}
-
-/// Returns false for filesystems without a disk, such as proc(5) and tmpfs(5); see statfs(2).
-fn is_on_disk(fd: &OwnedFd) -> bool {
-    const PSEUDO: [u32; 12] = [
-        0x0000_9fa0, // proc
-        0x6265_6572, // sysfs
-        0x6462_6720, // debugfs
-        0x7472_6163, // tracefs
-        0x0027_e0eb, // cgroup
-        0x6367_7270, // cgroup2
-        0x0000_1cd1, // devpts
-        0x0000_0187, // autofs
-        0x0102_1994, // tmpfs
-        0x8584_58f6, // ramfs
-        0x7363_6673, // securityfs
-        0xcafe_4a11, // bpf
-    ];
-    fstatfs(fd).is_ok_and(|stat| !PSEUDO.contains(&(stat.f_type as u32)))
 }
 
 #[cfg(test)]

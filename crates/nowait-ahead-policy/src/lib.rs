@@ -15,6 +15,8 @@
 //! ```text
 //!  readahead    all of it together
 //!  follow       which directories are read
+//!  keeper       evicts what the program has added to the page cache
+//!  kept_file    a file of it
 //!  process      opens the directories that an event names
 //!  trees        the walks, and how long they wait for the program
 //!  watches      the directories and files that the program opens, by inotify(7)
@@ -24,6 +26,7 @@
 //!  disk         the disks that seek
 //!  cached       if a directory or a tree is cached already
 //!  directory    the identity of a directory, and how it is opened
+//!  uses         the files that a program has open or mapped
 //!  threads      if a thread has slept or read
 //! ```
 
@@ -34,14 +37,18 @@ mod directory;
 mod disk;
 mod files;
 mod follow;
+mod keeper;
+mod kept_file;
 mod process;
 mod readahead;
 mod threads;
 mod trees;
+mod uses;
 mod watches;
 
 pub use comparison::{Comparison, Sum};
 pub use directories::Summary as Inodes;
 pub use files::Summary as Data;
 pub use follow::Activity;
+pub use keeper::{Keeper, Kept, Sums};
 pub use readahead::{Readahead, Report};

@@ -67,8 +67,12 @@ impl Process {
 
     /// The metadata of a file that is named in the same way. Nothing is opened.
     pub fn stat(&self, fd: i32, path: &[u8]) -> Option<Stat> {
-        let held = self.resolve(fd, path, OFlags::PATH | OFlags::CLOEXEC)?;
-        fstat(held).ok()
+        fstat(self.hold(fd, path)?).ok()
+    }
+
+    /// A descriptor of O_PATH for a file that is named in the same way.
+    pub fn hold(&self, fd: i32, path: &[u8]) -> Option<OwnedFd> {
+        self.resolve(fd, path, OFlags::PATH | OFlags::CLOEXEC)
     }
 
     fn resolve(&self, fd: i32, path: &[u8], flags: OFlags) -> Option<OwnedFd> {

@@ -2,7 +2,8 @@
 
 mod directory;
 mod open;
-mod stat;
+mod sandbox;
+pub mod stat;
 mod tree;
 
 /// Finds all functions of the C library. ld.so(8) may wait for a lock in dlsym(3), and a program
@@ -10,6 +11,7 @@ mod tree;
 pub fn find() {
     directory::find();
     open::find();
+    sandbox::find();
     stat::find();
     tree::find();
     tree::find_walks();

@@ -42,4 +42,5 @@ mod calls;
 mod listing;
 mod next;
 mod start;
+mod survey;
 mod watch;

@@ -7,22 +7,32 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use nowait_ahead_channel::{Channel, Kind, Listening, Place, SEEK, SWITCH, VARIABLE};
+use nowait_ahead_channel::{
+    Channel, Kind, Listening, Place, SEEK, SURVEY_VARIABLE, SWITCH, VARIABLE,
+};
+
+use crate::survey;
 
 static CHANNEL: OnceLock<Channel> = OnceLock::new();
 
-/// Attaches to the channel of the environment.
+/// Attaches to the channels of the environment.
 pub fn attach() {
     let off = variable(SWITCH).is_some_and(|value| value == b"off");
     if off {
         return;
     }
-    let Some((path, key)) = variable(VARIABLE).and_then(channel) else {
-        return;
-    };
-    if let Ok(channel) = Channel::attach(path, key) {
+    if let Some(channel) = attached(VARIABLE) {
         let _ = CHANNEL.set(channel);
     }
+    if let Some(channel) = attached(SURVEY_VARIABLE) {
+        survey::begin(channel);
+    }
+}
+
+/// The channel that a variable of the environment names.
+fn attached(name: &str) -> Option<Channel> {
+    let (path, key) = variable(name).and_then(channel)?;
+    Channel::attach(path, key).ok()
 }
 
 /// The path and the key of a channel.
@@ -57,7 +67,7 @@ fn tell(channel: &Channel, kind: Kind, place: Place<'_>, id: (u64, u64), time: u
 
 /// The ID of this thread. The C library knows it without a system call, also in a forked child, and
 /// writes it into a mutex. 0 in a C library before 2.34 whose threads are not linked.
-fn thread() -> u32 {
+pub fn thread() -> u32 {
     /// The beginning of glibc's pthread_mutex_t, which compiled programs initialise.
     #[repr(C)]
     struct Mutex {
@@ -116,7 +126,7 @@ impl Named {
     ///
     /// # Safety
     /// A system call has just accepted the path.
-    unsafe fn place(&self) -> Option<Place<'_>> {
+    pub unsafe fn place(&self) -> Option<Place<'_>> {
         if self.path.is_null() {
             return None;
         }
@@ -201,9 +211,18 @@ unsafe fn slow(channel: &Channel, file: Named, took: u64) {
     }
 }
 
-/// Carries out a call that opens a file, and tells of one that is read if `nowait run` reads data
-/// ahead.
+/// Carries out a call that opens a file. Tells of one that is read if `nowait run` reads data
+/// ahead, and surveys it if `nowait run` keeps the page cache.
 pub fn open(call: impl FnOnce() -> c_int, file: Named, flags: c_int) -> c_int {
+    let fd = timed_open(call, file, flags);
+    if fd >= 0 && flags & (libc::O_DIRECTORY | libc::O_PATH) == 0 {
+        // SAFETY: the call has succeeded with this path.
+        unsafe { survey::opened(fd, file, flags) };
+    }
+    fd
+}
+
+fn timed_open(call: impl FnOnce() -> c_int, file: Named, flags: c_int) -> c_int {
     const OTHER: c_int = libc::O_WRONLY | libc::O_DIRECTORY | libc::O_PATH;
     let Some(channel) = listening(Listening::Files).filter(|_| flags & OTHER == 0) else {
         return call();

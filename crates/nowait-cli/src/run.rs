@@ -8,13 +8,13 @@ mod inherited;
 mod libraries;
 mod report;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nowait_ahead_channel::{Listening, Moment};
+use nowait_ahead_channel::{Listening, Moment, SURVEY_VARIABLE, VARIABLE};
 use nowait_ahead_policy::Readahead;
 use nowait_page_cache::{Allowed, Budget};
 
@@ -121,39 +121,35 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
     {
         say(format_args!("nowait: {note}"));
     }
+    // The helper is in the group, too.
+    let (mut group, surveys) = match args.keep_cache {
+        true => keep(name),
+        false => (None, false),
+    };
     let libraries = [
-        ahead.then_some("libnowait_ahead.so"),
+        (ahead || surveys).then_some("libnowait_ahead.so"),
         args.aio.then_some("libnowait_aio.so"),
     ];
     libraries::preload(&mut command, libraries.into_iter().flatten())?;
-    let to = match args.data {
-        true => Listening::Files,
-        false => Listening::Directories,
+    // The descriptors of the memory stay open as long as this process runs.
+    let mut channel = |is_wanted: bool, variable, consequence| {
+        let made = is_wanted.then(|| libraries::channel(&mut command, variable))?;
+        let note = |problem: &_| say(format_args!("nowait: {problem}: {consequence}"));
+        let (channel, memory) = made.inspect_err(note).ok()?;
+        Some((Arc::new(channel), memory))
     };
-    // The descriptor of the memory stays open as long as this process runs.
-    let channel = ahead.then(|| libraries::channel(&mut command, to));
-    // Nothing is read ahead if there is no memory.
-    let channel = channel.and_then(|made| {
-        made.inspect_err(|problem| say(format_args!("nowait: {problem}: nothing is read ahead")))
-            .ok()
-    });
-    let channel = channel.map(|(channel, memory)| (Arc::new(channel), memory));
+    let surveys = channel(surveys, SURVEY_VARIABLE, "the page cache is not kept");
+    let channel = channel(ahead, VARIABLE, "nothing is read ahead");
     let available = || Budget::new(Allowed::Percent(100)).max();
     let events = channel.as_ref().map(|(channel, _)| channel.clone());
+    if args.data && let Some(events) = &events {
+        events.listen(Listening::Files);
+    }
     let mut work = Work {
         walk: args.walk.clone(),
         readahead: Readahead::new(events, args.data, available),
+        surveys: surveys.as_ref().map(|(channel, _)| channel.clone()),
     };
-    // The helper is in the group, too.
-    let mut group = args.keep_cache.then(Group::enter).and_then(|entered| {
-        let failed = "cannot make a memory control group";
-        let note = |e: &_| {
-            say(format_args!(
-                "nowait: {failed}: {e}: the page cache is not kept"
-            ))
-        };
-        entered.inspect_err(note).ok()
-    });
     let mut helper = None;
     if !args.walk.is_empty() {
         let mut walks = Helper::start(&mut work).map_err(|e| Problem::of("cannot walk", e))?;
@@ -167,8 +163,9 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
         // From now on the library measures the time of calls.
         channel.learn_speed(&begun);
     }
-    if helper.is_none() && channel.is_some() && !child.ends_within(HELPER_DELAY) {
-        // Nothing is read ahead if the helper cannot be started.
+    let is_wanted = surveys.is_some() || channel.is_some() && !child.ends_within(HELPER_DELAY);
+    if helper.is_none() && is_wanted {
+        // Nothing is read ahead or evicted if the helper cannot be started.
         helper = Helper::start(&mut work).ok();
     }
     let end = child.wait();
@@ -179,8 +176,26 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
     let kept = group.as_mut().and_then(Group::end);
     if args.stats {
         let missing = "nowait: the report is missing: the process that reads ahead does not answer";
-        say(report.as_deref().map_or(missing, str::trim_end));
+        let report = report.as_deref().map_or(missing, str::trim_end);
+        if !report.is_empty() {
+            say(report);
+        }
         kept.into_iter().for_each(say);
     }
     Ok(end?.exit())
+}
+
+/// Enters a control group of the program's own. If that is not possible, returns true if files can
+/// be surveyed instead.
+fn keep(name: &OsStr) -> (Option<Group>, bool) {
+    match (Group::enter(), command::note(name, false)) {
+        (Ok(group), _) => (Some(group), false),
+        (Err(_), None) => (None, true),
+        (Err(error), Some(note)) => {
+            say(format_args!(
+                "nowait: {note}; cannot make a memory control group: {error}: the page cache is not kept"
+            ));
+            (None, false)
+        }
+    }
 }

@@ -17,6 +17,18 @@ interpose! {
         call => watch::open(call, Named { dir, path }, flags);
     fn openat64(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int, else -1,
         call => watch::open(call, Named { dir, path }, flags);
+    fn creat(path: *const c_char, mode: mode_t) -> c_int, else -1, call => watch::open(call, Named::here(path), CREATED);
+    fn creat64(path: *const c_char, mode: mode_t) -> c_int, else -1, call => watch::open(call, Named::here(path), CREATED);
+    fn mkstemp(path: *mut c_char) -> c_int, else -1, call => watch::open(call, Named::here(path), CREATED);
+    fn mkstemp64(path: *mut c_char) -> c_int, else -1, call => watch::open(call, Named::here(path), CREATED);
+    fn mkostemp(path: *mut c_char, flags: c_int) -> c_int, else -1, call => watch::open(call, Named::here(path), CREATED);
+    fn mkostemp64(path: *mut c_char, flags: c_int) -> c_int, else -1, call => watch::open(call, Named::here(path), CREATED);
+    fn mkstemps(path: *mut c_char, suffix: c_int) -> c_int, else -1, call => watch::open(call, Named::here(path), CREATED);
+    fn mkstemps64(path: *mut c_char, suffix: c_int) -> c_int, else -1, call => watch::open(call, Named::here(path), CREATED);
+    fn mkostemps(path: *mut c_char, suffix: c_int, flags: c_int) -> c_int, else -1,
+        call => watch::open(call, Named::here(path), CREATED);
+    fn mkostemps64(path: *mut c_char, suffix: c_int, flags: c_int) -> c_int, else -1,
+        call => watch::open(call, Named::here(path), CREATED);
     // These are for programs that were compiled with _FORTIFY_SOURCE.
     fn __open_2(path: *const c_char, flags: c_int) -> c_int, else -1, call => watch::open(call, Named::here(path), flags);
     fn __open64_2(path: *const c_char, flags: c_int) -> c_int, else -1, call => watch::open(call, Named::here(path), flags);
@@ -27,6 +39,9 @@ interpose! {
     fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE, else null_mut(), call => stream(call, path, mode);
     fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE, else null_mut(), call => stream(call, path, mode);
 }
+
+/// The flags of functions that create a file.
+const CREATED: c_int = libc::O_WRONLY | libc::O_CREAT;
 
 /// Opens a stream, and tells of its file.
 fn stream(call: impl FnOnce() -> *mut FILE, path: *const c_char, mode: *const c_char) -> *mut FILE {

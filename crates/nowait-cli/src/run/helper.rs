@@ -17,11 +17,13 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::unistd::{ForkResult, close, fork};
-use nowait_ahead_policy::Readahead;
+use nowait_ahead_channel::Channel;
+use nowait_ahead_policy::{Keeper, Readahead};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags};
@@ -36,18 +38,23 @@ pub struct Work {
     pub walk: Vec<PathBuf>,
     /// Reads ahead.
     pub readahead: Readahead,
+    /// The channel with surveys of the page cache, if they keep it.
+    pub surveys: Option<Arc<Channel>>,
 }
 
 /// A helper that runs.
 pub struct Helper {
     pid: Pid,
     socket: UnixStream,
+    stop_timeout: Duration,
 }
 
 /// The time that `nowait run` waits for the report of the helper and for its end. When the helper
 /// has ended, the program's files are no longer in use. The thread that writes the report makes no
 /// call that waits.
 const STOP_TIMEOUT: Duration = Duration::from_millis(150);
+/// The same, if the helper evicts pages, which may have to be written first.
+const EVICTION_TIMEOUT: Duration = Duration::from_secs(11);
 /// The message of a helper whose walks have begun.
 const READY: u8 = 0;
 /// Messages before the text of a problem.
@@ -67,6 +74,10 @@ impl Helper {
             ForkResult::Parent { child } => Ok(Helper {
                 pid: Pid::from_raw(child.as_raw()).ok_or(rustix::io::Errno::SRCH)?,
                 socket,
+                stop_timeout: match work.surveys {
+                    Some(_) => EVICTION_TIMEOUT,
+                    None => STOP_TIMEOUT,
+                },
             }),
             ForkResult::Child => work.run(&its, parent),
         }
@@ -90,7 +101,7 @@ impl Helper {
 
     /// Ends the helper. Returns its report if it is wanted and comes in time.
     pub fn stop(mut self, wants_report: bool) -> Option<String> {
-        let end = Instant::now() + STOP_TIMEOUT;
+        let end = Instant::now() + self.stop_timeout;
         let comes = |fd: BorrowedFd<'_>, flags| {
             let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
             poll(&mut [PollFd::from_borrowed_fd(fd, flags)], left.as_ref()) == Ok(1)
@@ -110,9 +121,13 @@ impl Helper {
 }
 
 impl Work {
-    /// The text of the sums so far.
+    /// The text of the sums so far, if anything was read ahead.
     pub fn report(&mut self) -> String {
-        report::text(&self.readahead.report())
+        let report = self.readahead.report();
+        match report.activity.is_some() || !self.walk.is_empty() {
+            true => report::text(&report),
+            false => String::new(),
+        }
     }
 
     fn begin_walks(&self) -> Result<(), Problem> {
@@ -152,9 +167,12 @@ impl Work {
         // The program could not unmount the filesystem of the working directory.
         let _ = rustix::process::chdir("/");
         self.readahead.follow();
+        let keeper = self.surveys.clone().map(Keeper::start);
         // `nowait run` sends nothing, and shuts the socket down when the program has ended.
         let _ = socket.read(&mut [0]);
-        let _ = socket.write_all(self.report().as_bytes());
+        let report = self.report();
+        let kept = keeper.map(|keeper| report::kept(&keeper.stop()));
+        let _ = socket.write_all((report + &kept.unwrap_or_default()).as_bytes());
         // The descriptor stays open as long as a thread of this process waits.
         let _ = socket.shutdown(Shutdown::Write);
         end()

@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use nowait_ahead_channel::{Channel, Listening, VARIABLE};
+use nowait_ahead_channel::Channel;
 
 use crate::problem::Problem;
 
@@ -34,15 +34,14 @@ pub fn preload<'a>(
     Ok(())
 }
 
-/// Creates a channel, and names it in the environment of a command. The programs open it by the
-/// descriptor.
-pub fn channel(command: &mut Command, to: Listening) -> Result<(Channel, OwnedFd), Problem> {
+/// Creates a channel, and names it in a variable of the environment of a command. The programs open
+/// it by the descriptor.
+pub fn channel(command: &mut Command, variable: &str) -> Result<(Channel, OwnedFd), Problem> {
     let key = RandomState::new().build_hasher().finish();
     let (channel, memory) =
         Channel::create(key).map_err(|e| Problem::of("cannot make shared memory", e))?;
-    channel.listen(to);
     let (pid, fd) = (std::process::id(), memory.as_raw_fd());
-    command.env(VARIABLE, format!("/proc/{pid}/fd/{fd}:{key:x}"));
+    command.env(variable, format!("/proc/{pid}/fd/{fd}:{key:x}"));
     Ok((channel, memory))
 }
 

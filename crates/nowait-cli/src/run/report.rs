@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use nowait_ahead_policy::{Activity, Report};
+use nowait_ahead_policy::{Activity, Kept, Report};
 
 use crate::name::plural;
 use crate::size::Size;
@@ -12,6 +12,25 @@ pub fn text(report: &Report) -> String {
     let mut lines = String::new();
     // A string takes all that is written.
     let _ = write(&mut lines, report);
+    lines
+}
+
+/// The lines for the page cache that was kept by surveys.
+pub fn kept(kept: &Kept) -> String {
+    let mut lines = String::new();
+    if kept.mounts.is_empty() {
+        lines.push_str("page cache: no pages were added\n");
+    }
+    for (mount, sums) in &kept.mounts {
+        let (before, after, left) = (Size(sums.before), Size(sums.after), Size(sums.left));
+        lines += &format!(
+            "page cache of {} on {mount}: {before} before, {after} after, {left} left behind\n",
+            plural(sums.files, "file"),
+        );
+    }
+    if kept.lost > 0 {
+        lines += &format!("page cache: {} lost\n", plural(kept.lost, "event"));
+    }
     lines
 }
 

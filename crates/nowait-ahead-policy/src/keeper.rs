@@ -1,0 +1,307 @@
+//! Evicts the pages that a program has added to the page cache, where no memory control group can.
+//!
+//! ```text
+//!  open(2) ─► libnowait_ahead.so surveys the file ─► Missing …, Surveyed ─► KeptFile
+//!  every 20 ms: is it in use (uses)? ─► yes, and large: evict the windows behind its position
+//!                                   └► no: evict what was missing, twice, and forget the file
+//!  the program has ended ─► evict the rest, wait until it is written
+//! ```
+//! A file is known until it was evicted: the first survey counts, later ones may have found pages
+//! that the program has read. A file without a survey is not evicted.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use nowait_ahead_channel::{Channel, Event, Kind, Missing, Reader};
+use rustix::process::{Resource, getrlimit};
+
+use crate::directory::Id;
+use crate::kept_file::KeptFile;
+use crate::process::Process;
+use crate::uses::Processes;
+
+/// A thread that keeps the page cache.
+pub struct Keeper {
+    channel: Arc<Channel>,
+    stop: Arc<AtomicBool>,
+    end: Receiver<Kept>,
+}
+
+/// The page cache of the program's files, for each mount.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// The directory of each mount, with its sums.
+    pub mounts: BTreeMap<String, Sums>,
+    /// The number of events that were lost.
+    pub lost: u64,
+}
+
+/// The files of a mount of which parts were not resident before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// The number of files.
+    pub files: u64,
+    /// The bytes that were resident before the program opened them.
+    pub before: u64,
+    /// The bytes that are resident after the program.
+    pub after: u64,
+    /// The bytes of these that were not resident before.
+    pub left: u64,
+}
+
+struct State {
+    channel: Arc<Channel>,
+    processes: Processes,
+    /// The parts of files that were told of, by the thread that has.
+    parts: HashMap<(u32, Id), Vec<Range<u64>>>,
+    files: HashMap<Id, KeptFile>,
+    /// The number of files with a descriptor.
+    open: u64,
+    max_open: u64,
+    sums: HashMap<u64, Sums>,
+}
+
+/// The time between two looks at the files that are in use.
+const INTERVAL: Duration = Duration::from_millis(20);
+/// The look takes at most this part of the time.
+const SHARE: u32 = 10;
+/// The maximum number of files whose survey is incomplete. A thread may end before it completes one.
+const MAX_PARTS: usize = 1024;
+/// The longest time that pages are waited for which are not yet written.
+const LONGEST: Duration = Duration::from_secs(10);
+
+impl Keeper {
+    /// Starts the thread. If that fails, nothing is evicted.
+    pub fn start(channel: Arc<Channel>) -> Keeper {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (to, end) = mpsc::channel();
+        let (stopped, mut state) = (stop.clone(), State::new(channel.clone()));
+        let thread = std::thread::Builder::new().name("keep".to_owned());
+        let _ = thread.spawn(move || drop(to.send(state.run(&stopped))));
+        Keeper { channel, stop, end }
+    }
+
+    /// Evicts the rest after the end of the program. Waits until it is written, at most 10 seconds.
+    pub fn stop(self) -> Kept {
+        self.stop.store(true, Ordering::Relaxed);
+        self.channel.wake();
+        self.end.recv_timeout(2 * LONGEST).unwrap_or_default()
+    }
+}
+
+impl State {
+    fn new(channel: Arc<Channel>) -> State {
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        State {
+            channel,
+            processes: Processes::default(),
+            parts: HashMap::new(),
+            files: HashMap::new(),
+            open: 0,
+            max_open: (descriptors / 4).min(512),
+            sums: HashMap::new(),
+        }
+    }
+
+    fn run(&mut self, stopped: &AtomicBool) -> Kept {
+        let channel = self.channel.clone();
+        let mut reader = Reader::new(&channel);
+        let mut interval = INTERVAL;
+        while !stopped.load(Ordering::Relaxed) {
+            let deadline = Instant::now() + interval;
+            while Instant::now() < deadline
+                && let Some(event) = reader.next_until(deadline)
+            {
+                self.handle(&event);
+            }
+            let began = Instant::now();
+            self.check();
+            interval = INTERVAL.max(began.elapsed() * SHARE);
+        }
+        let deadline = Instant::now() + LONGEST;
+        while Instant::now() < deadline
+            && let Some(event) = reader.next_until(Instant::now())
+        {
+            self.handle(&event);
+        }
+        self.finish(deadline);
+        self.report(reader.lost())
+    }
+
+    fn handle(&mut self, event: &Event) {
+        match event.kind {
+            Kind::Missing => {
+                if self.parts.len() >= MAX_PARTS {
+                    self.parts.clear();
+                }
+                let parts = self.parts.entry((event.tid, event.id)).or_default();
+                add(parts, event.missing());
+            }
+            Kind::Surveyed => {
+                let parts = self.parts.remove(&(event.tid, event.id));
+                self.processes.add(event.tid);
+                if !self.files.contains_key(&event.id)
+                    && let Some(parts) = parts
+                    && let Some(file) = opened(event, parts)
+                {
+                    self.insert(event.id, file);
+                }
+            }
+            Kind::Started => self.processes.add(event.tid),
+            _ => {}
+        }
+    }
+
+    fn insert(&mut self, id: Id, mut file: KeptFile) {
+        match self.open < self.max_open {
+            true => self.open += 1,
+            false => file.close(),
+        }
+        self.files.insert(id, file);
+    }
+
+    /// Evicts files that the program does not use any more, and the windows behind its position in
+    /// large ones.
+    fn check(&mut self) {
+        if self.files.is_empty() {
+            return;
+        }
+        let files = &self.files;
+        let is_large = |id| files.get(&id).is_some_and(KeptFile::is_large);
+        let uses = self.processes.uses(is_large);
+        let (now, sums) = (Instant::now(), &mut self.sums);
+        self.files.retain(|id, file| {
+            if let Some(position) = uses.position(*id) {
+                file.evict_behind(position);
+                return true;
+            }
+            let is_over = file.evict(now);
+            if is_over {
+                add_sums(sums, file, 0);
+            }
+            !is_over
+        });
+        self.open = self.files.values().filter(|file| file.is_open()).count() as u64;
+    }
+
+    /// Evicts the rest. Does not wait for pages that are written already: another process uses them.
+    fn finish(&mut self, deadline: Instant) {
+        const ROUNDS: u32 = 4;
+        let mut pause = Duration::from_millis(1);
+        for round in 0.. {
+            let sums = &mut self.sums;
+            self.files.retain(|_, file| {
+                let left = file.evict_all().unwrap_or_default();
+                let is_over = file.is_clean() || left.unwritten == 0 && round >= ROUNDS;
+                if is_over || left.left == 0 && round >= ROUNDS {
+                    add_sums(sums, file, left.left);
+                    return false;
+                }
+                true
+            });
+            if self.files.is_empty() || Instant::now() >= deadline {
+                break;
+            }
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(Duration::from_millis(64));
+        }
+        for (_, mut file) in self.files.drain() {
+            let left = file.evict_all().unwrap_or_default();
+            add_sums(&mut self.sums, &file, left.left);
+        }
+    }
+
+    fn report(&self, lost: u64) -> Kept {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let directory = |id: u64| {
+            let line = mounts.lines().map(|line| line.split(' '));
+            let mut line = line.filter(|line| line.clone().next() == Some(&id.to_string()));
+            line.next()?.nth(4).map(str::to_owned)
+        };
+        let sums = self.sums.iter();
+        let named = sums.map(|(id, sums)| (directory(*id).unwrap_or_else(|| "?".to_owned()), *sums));
+        Kept {
+            mounts: named.collect(),
+            lost,
+        }
+    }
+}
+
+fn add_sums(sums: &mut HashMap<u64, Sums>, file: &KeptFile, left: u64) {
+    let sum = sums.entry(file.mount).or_default();
+    sum.files += 1;
+    sum.before += file.before;
+    sum.left += left;
+    sum.after += match file.before {
+        0 => left,
+        _ => file.after(),
+    };
+}
+
+/// Finds the file of an event. `None` if it is not there any more.
+fn opened(event: &Event, missing: Vec<Range<u64>>) -> Option<KeptFile> {
+    let process = Process::of(event.tid)?;
+    let number = (event.time as u32).cast_signed();
+    let by_number = process.hold(number, b"");
+    let file = by_number.and_then(|held| KeptFile::new(&held, event.id, missing.clone()));
+    file.or_else(|| {
+        let held = process.hold(event.fd, &event.path)?;
+        KeptFile::new(&held, event.id, missing)
+    })
+}
+
+/// Adds a part of a file that is behind the others.
+fn add(ranges: &mut Vec<Range<u64>>, part: Missing<'_>) {
+    let page = nowait::residency::page_size();
+    let mut push = |range: Range<u64>| match ranges.last_mut() {
+        Some(last) if range.start < last.end || range.is_empty() => {}
+        Some(last) if range.start == last.end => last.end = range.end,
+        _ if range.is_empty() => {}
+        _ => ranges.push(range),
+    };
+    if part.pages.is_empty() {
+        return push(part.start..part.end);
+    }
+    for (byte, bits) in part.pages.iter().zip(0..) {
+        for bit in (0..8).filter(|bit| byte & 1 << bit != 0) {
+            let start = part.start.saturating_add((bits * 8 + bit) * page);
+            push(start..start.saturating_add(page).min(part.end));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_become_ranges() {
+        let page = nowait::residency::page_size();
+        let mut ranges = Vec::new();
+        let part = |start, end, pages| Missing { start, end, pages };
+        add(&mut ranges, part(0, page, &[]));
+        add(&mut ranges, part(page, 10 * page, &[0b1000_0001, 1]));
+        add(&mut ranges, part(10 * page, u64::MAX, &[]));
+        // The bits are those of the pages 1, 8 and 9.
+        assert_eq!(ranges, [0..2 * page, 8 * page..u64::MAX]);
+    }
+
+    #[test]
+    fn any_parts_can_be_added() {
+        let mut ranges = Vec::new();
+        for start in [0, 1, u64::MAX - 1, u64::MAX, 7] {
+            for end in [0, u64::MAX, 5] {
+                for pages in [&[][..], &[255; 256]] {
+                    add(&mut ranges, Missing { start, end, pages });
+                }
+            }
+        }
+        assert!(ranges.iter().all(|range| range.start < range.end));
+        assert!(ranges.is_sorted_by_key(|range| range.start));
+    }
+}

@@ -1,0 +1,229 @@
+//! A file of which pages were missing in the page cache before the program opened it.
+
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nowait::residency::{Residency, residency};
+use rustix::fs::{
+    Advice, AtFlags, FileType, Mode, OFlags, Statx, StatxFlags, fadvise, makedev, open, readlink,
+    statx,
+};
+
+use crate::directory::{Id, is_on_disk};
+
+/// The file, and what of it is to be evicted.
+pub struct KeptFile {
+    /// `None` after the first eviction, and if this process holds many descriptors.
+    fd: Option<OwnedFd>,
+    /// The path by which the file is opened again. Empty while there is a descriptor.
+    path: PathBuf,
+    id: Id,
+    /// The ID of the mount.
+    pub mount: u64,
+    /// The ranges that were not resident, in order.
+    missing: Vec<Range<u64>>,
+    /// The bytes that were resident.
+    pub before: u64,
+    size: u64,
+    /// The offset before which pages were evicted while the file was in use.
+    evicted_to: u64,
+    /// The number of evictions in a row that have left no page.
+    clean: u32,
+    attempts: u32,
+    /// The time of the next attempt.
+    next: Instant,
+}
+
+/// The pages of a file after an eviction.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Left {
+    /// The bytes that are resident, and were not before.
+    pub left: u64,
+    /// The bytes of these that are not yet written to the device.
+    pub unwritten: u64,
+}
+
+/// The bytes that are evicted at once behind a reader. It is a multiple of the greatest folio.
+const WINDOW: u64 = 8 << 20;
+/// A file with this size is evicted behind its reader.
+const LARGE: u64 = 4 * WINDOW;
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// The file may be used by a process that was not seen, and readahead may be in progress: an
+/// eviction is repeated once.
+const MIN_CLEAN: u32 = 2;
+
+impl KeptFile {
+    /// `held` is a descriptor of O_PATH. `None` if it is another file, or one without pages on a
+    /// disk.
+    pub fn new(held: &OwnedFd, id: Id, missing: Vec<Range<u64>>) -> Option<KeptFile> {
+        let stat = stat(held)?;
+        let is_regular = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
+        if !is_regular || id_of(&stat) != id || !is_on_disk(held) {
+            return None;
+        }
+        let size = stat.stx_size;
+        let lost: u64 = missing
+            .iter()
+            .map(|range| range.end.min(size).saturating_sub(range.start))
+            .sum();
+        Some(KeptFile {
+            fd: Some(reopen(held)?),
+            path: PathBuf::new(),
+            id,
+            mount: stat.stx_mnt_id,
+            missing,
+            before: size.saturating_sub(lost),
+            size,
+            evicted_to: 0,
+            clean: 0,
+            attempts: 0,
+            next: Instant::now(),
+        })
+    }
+
+    /// Returns true if the file is evicted behind its reader.
+    pub fn is_large(&self) -> bool {
+        self.missing.last().is_some_and(|range| range.end >= LARGE)
+    }
+
+    /// Returns true if a descriptor of this process is open.
+    pub fn is_open(&self) -> bool {
+        self.fd.is_some()
+    }
+
+    /// Closes the descriptor. The file is opened again by its path.
+    pub fn close(&mut self) {
+        if let Some(fd) = self.fd.take() {
+            self.path = path_of(&fd).unwrap_or_default();
+        }
+    }
+
+    /// Evicts the windows before `position`, which the program has read or written.
+    pub fn evict_behind(&mut self, position: u64) {
+        let end = position / WINDOW * WINDOW;
+        self.clean = 0;
+        if end > self.evicted_to && let Some(fd) = self.open() {
+            self.evict_to(&fd, end);
+            self.evicted_to = end;
+        }
+    }
+
+    /// Evicts the pages of a file that the program does not use any more. Returns true if it may be
+    /// forgotten.
+    pub fn evict(&mut self, now: Instant) -> bool {
+        if now < self.next {
+            return false;
+        }
+        let left = self.evict_all();
+        self.next = now + FIRST_PAUSE * (1 << self.attempts.min(5));
+        self.attempts += 1;
+        left.is_none() || self.clean >= MIN_CLEAN
+    }
+
+    /// Evicts all pages that were missing. `None` if the file cannot be opened any more.
+    pub fn evict_all(&mut self) -> Option<Left> {
+        let fd = self.open()?;
+        let stat = stat(&fd)?;
+        self.size = stat.stx_size;
+        if stat.stx_nlink == 0 {
+            return None;
+        }
+        self.evict_to(&fd, u64::MAX);
+        let left = self.left(&fd)?;
+        match left.left {
+            0 => self.clean += 1,
+            _ => self.clean = 0,
+        }
+        if self.clean > 0 {
+            // The program may unmount the filesystem.
+            self.close();
+        }
+        Some(left)
+    }
+
+    /// Returns true if the last evictions have left no page.
+    pub fn is_clean(&self) -> bool {
+        self.clean >= MIN_CLEAN
+    }
+
+    /// The bytes that are resident. 0 if that is not known.
+    pub fn after(&self) -> u64 {
+        self.open().and_then(|fd| cached(&fd, 0..u64::MAX)).map_or(0, |it| it.left)
+    }
+
+    fn evict_to(&self, fd: &OwnedFd, end: u64) {
+        for range in &self.missing {
+            let range = range.start..range.end.min(end);
+            // A length of 0 means up to the end of the file.
+            let len = match range.end {
+                u64::MAX => None,
+                end => std::num::NonZeroU64::new(end.saturating_sub(range.start)),
+            };
+            if range.start < range.end {
+                let _ = fadvise(fd, range.start, len, Advice::DontNeed);
+            }
+        }
+    }
+
+    /// `None` if the kernel does not report residency.
+    fn left(&self, fd: &OwnedFd) -> Option<Left> {
+        let mut sum = Left::default();
+        for range in self.missing.iter().take_while(|range| range.start < self.size) {
+            let more = cached(fd, range.clone())?;
+            sum.left += more.left;
+            sum.unwritten += more.unwritten;
+        }
+        Some(sum)
+    }
+
+    /// The descriptor, or another one by the path.
+    fn open(&self) -> Option<OwnedFd> {
+        match &self.fd {
+            Some(fd) => fd.try_clone().ok(),
+            None => {
+                let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let held = open(&self.path, flags, Mode::empty()).ok()?;
+                (id_of(&stat(&held)?) == self.id).then(|| reopen(&held))?
+            }
+        }
+    }
+}
+
+/// The cached bytes of a range.
+fn cached(fd: &OwnedFd, range: Range<u64>) -> Option<Left> {
+    let found: Residency = residency(fd, range).ok()?.known()?;
+    let unwritten = found.dirty.unwrap_or(found.cached) + found.writeback.unwrap_or(0);
+    let page = nowait::residency::page_size();
+    Some(Left {
+        left: found.cached * page,
+        unwritten: unwritten * page,
+    })
+}
+
+fn stat(fd: &OwnedFd) -> Option<Statx> {
+    let fields = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    statx(fd, c"", flags, fields).ok()
+}
+
+fn id_of(stat: &Statx) -> Id {
+    (makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino)
+}
+
+fn proc_path(fd: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+fn path_of(fd: &OwnedFd) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStringExt;
+    let path = readlink(proc_path(fd), Vec::new()).ok()?.into_bytes();
+    Some(std::ffi::OsString::from_vec(path).into())
+}
+
+/// Opens a regular file for reading. A lease of another process breaks, but is not waited for.
+fn reopen(held: &OwnedFd) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    open(proc_path(held), flags, Mode::empty()).ok()
+}

@@ -1,0 +1,125 @@
+//! The files that the processes of a program have open or mapped, by proc(5).
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, makedev, openat, statx};
+
+use crate::directory::{FLAGS, Id};
+
+/// The processes of a program.
+#[derive(Default)]
+pub struct Processes {
+    known: HashSet<u32>,
+    /// The threads that have sent an event.
+    threads: HashSet<u32>,
+}
+
+/// The files that are in use. Of some files, the lowest position at which one is read or written.
+#[derive(Default)]
+pub struct Uses(HashMap<Id, u64>);
+
+impl Uses {
+    /// `None` if the file is not in use. The position is 0 if it is not known.
+    pub fn position(&self, id: Id) -> Option<u64> {
+        self.0.get(&id).copied()
+    }
+
+    fn add(&mut self, id: Id, position: u64) {
+        let lowest = self.0.entry(id).or_insert(position);
+        *lowest = position.min(*lowest);
+    }
+}
+
+impl Processes {
+    /// Adds the process of a thread.
+    pub fn add(&mut self, thread: u32) {
+        const MAX_THREADS: usize = 10_000;
+        if self.threads.len() >= MAX_THREADS {
+            self.threads.clear();
+        }
+        if self.threads.insert(thread)
+            && let Ok(status) = fs::read_to_string(format!("/proc/{thread}/status"))
+            && let Some(process) = status.lines().find_map(|line| line.strip_prefix("Tgid:"))
+        {
+            self.known.extend(process.trim().parse::<u32>());
+        }
+    }
+
+    /// The files that the processes and their children use. `is_large` chooses the files whose
+    /// position is wanted.
+    pub fn uses(&mut self, is_large: impl Fn(Id) -> bool) -> Uses {
+        let mut uses = Uses::default();
+        let mut waiting: Vec<u32> = self.known.iter().copied().collect();
+        while let Some(process) = waiting.pop() {
+            let children = children(process);
+            waiting.extend(children.into_iter().filter(|child| self.known.insert(*child)));
+            if descriptors(process, &is_large, &mut uses).is_none() {
+                self.known.remove(&process);
+                self.threads.remove(&process);
+                continue;
+            }
+            mappings(process, &mut uses);
+        }
+        uses
+    }
+}
+
+/// The processes that a process has started.
+fn children(process: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{process}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let lists = threads.filter_map(|it| fs::read_to_string(it.path().join("children")).ok());
+    let mut children = Vec::new();
+    for list in lists {
+        children.extend(list.split_whitespace().filter_map(|it| it.parse::<u32>().ok()));
+    }
+    children
+}
+
+/// Adds the files that a process has open. `None` if it has ended, or must not be looked at.
+fn descriptors(process: u32, is_large: &impl Fn(Id) -> bool, uses: &mut Uses) -> Option<()> {
+    let path = format!("/proc/{process}/fd");
+    let directory = openat(CWD, &path, FLAGS, Mode::empty()).ok()?;
+    for entry in rustix::fs::Dir::read_from(&directory).ok()?.flatten() {
+        let fields = StatxFlags::INO;
+        // A server is not asked.
+        let Ok(stat) = statx(&directory, entry.file_name(), AtFlags::STATX_DONT_SYNC, fields) else {
+            continue;
+        };
+        let id = (makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino);
+        let position = match is_large(id) {
+            true => position(&directory, entry.file_name().to_str().unwrap_or_default()),
+            false => None,
+        };
+        uses.add(id, position.unwrap_or(0));
+    }
+    Some(())
+}
+
+/// The position of a descriptor.
+fn position(descriptors: &OwnedFd, name: &str) -> Option<u64> {
+    let path = format!("../fdinfo/{name}");
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = fs::File::from(openat(descriptors, path, flags, Mode::empty()).ok()?);
+    let text = std::io::read_to_string(file).ok()?;
+    text.strip_prefix("pos:")?.lines().next()?.trim().parse().ok()
+}
+
+/// Adds the files that a process has mapped.
+fn mappings(process: u32, uses: &mut Uses) {
+    let maps = fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
+    for line in maps.split(|&byte| byte == b'\n') {
+        let line = String::from_utf8_lossy(line);
+        let mut words = line.split_ascii_whitespace().skip(3);
+        let device = words.next().and_then(|word| word.split_once(':'));
+        let inode = words.next().and_then(|word| word.parse().ok());
+        if let (Some((major, minor)), Some(inode @ 1..)) = (device, inode)
+            && let Ok(major) = u32::from_str_radix(major, 16)
+            && let Ok(minor) = u32::from_str_radix(minor, 16)
+        {
+            uses.add((makedev(major, minor), inode), 0);
+        }
+    }
+}

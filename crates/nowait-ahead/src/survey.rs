@@ -1,0 +1,217 @@
+//! Surveys: which pages of a file are resident when the program opens it. `nowait run
+//! --keep-cache` evicts the others.
+//!
+//! The system calls of a survey are made in the program, before it can read the file. None is made
+//! in a process that has a filter of system calls, or may have one: see [`stop`].
+
+use std::ffi::c_int;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use nowait_ahead_channel::{Channel, Kind, Missing, Place, has_filter};
+use rustix::fs::{AtFlags, FileType, StatxFlags, fstatfs, makedev, statx};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::calls::stat;
+use crate::watch::{self, Named};
+
+static CHANNEL: OnceLock<Channel> = OnceLock::new();
+/// True if this process has no filter of system calls.
+static MAY_CALL: AtomicBool = AtomicBool::new(false);
+/// The number of pauses that this process still makes for `nowait run`.
+static PAUSES: AtomicU32 = AtomicU32::new(100);
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The pages of a window. A bit for each fits into an event.
+const PAGES: usize = 2048;
+/// A file on overlayfs or FUSE that is larger is not surveyed: that would take long.
+const MAX_MAPPED: u64 = 4 << 30;
+
+/// `f_type` of statfs(2). Reads of their files may be served from the pages of other files, which
+/// cachestat(2) does not count.
+const LAYERED: [u64; 2] = [0x794c_7630, 0x6573_5546];
+
+/// A file of the program while it is surveyed.
+struct File<'a> {
+    channel: &'a Channel,
+    fd: BorrowedFd<'a>,
+    thread: u32,
+    id: (u64, u64),
+    size: u64,
+    /// The size of a page and of a window.
+    page: u64,
+    window: u64,
+}
+
+/// Begins to survey files.
+pub fn begin(channel: Channel) {
+    MAY_CALL.store(!has_filter(), Ordering::Relaxed);
+    channel.tell(Kind::Started, watch::thread(), Place::NONE, (0, 0), 0);
+    let _ = CHANNEL.set(channel);
+}
+
+/// Ends the surveys of this process, which is about to install a filter of system calls.
+pub fn stop() {
+    MAY_CALL.store(false, Ordering::Relaxed);
+}
+
+/// Surveys a file that the program has just opened. errno stays as it is.
+///
+/// # Safety
+/// A system call has just accepted the path.
+pub unsafe fn opened(fd: c_int, file: Named, flags: c_int) {
+    let Some(channel) = CHANNEL.get() else {
+        return;
+    };
+    if !MAY_CALL.load(Ordering::Relaxed) || !waited_for_room(channel) {
+        return;
+    }
+    // SAFETY: the address of this thread's errno.
+    let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: the C library has just returned this descriptor.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    if let Some(surveyed) = File::new(channel, fd)
+        && surveyed.tell(flags & libc::O_ACCMODE != libc::O_RDONLY)
+        // SAFETY: the caller's promise.
+        && let Some(place) = (unsafe { file.place() })
+    {
+        let number = u64::from(fd.as_raw_fd().cast_unsigned());
+        channel.tell(Kind::Surveyed, surveyed.thread, place, surveyed.id, number);
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Waits until `nowait run` has read older events. Returns false if it does not, or did not before.
+fn waited_for_room(channel: &Channel) -> bool {
+    while !channel.has_room() {
+        let left = PAUSES.load(Ordering::Relaxed);
+        if left == 0 {
+            return false;
+        }
+        PAUSES.store(left - 1, Ordering::Relaxed);
+        std::thread::sleep(PAUSE);
+    }
+    true
+}
+
+impl<'a> File<'a> {
+    /// `None` if it is no regular file.
+    fn new(channel: &'a Channel, fd: BorrowedFd<'a>) -> Option<File<'a>> {
+        let fields = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::SIZE;
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let stat = statx(fd, c"", flags, fields).ok()?;
+        let is_regular =
+            FileType::from_raw_mode(u32::from(stat.stx_mode)) == FileType::RegularFile;
+        // SAFETY: sysconf(3) knows the size of a page without a system call.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+        is_regular.then_some(File {
+            channel,
+            fd,
+            thread: watch::thread(),
+            id: (makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino),
+            size: stat.stx_size,
+            page,
+            window: page * PAGES as u64,
+        })
+    }
+
+    /// Tells of the parts that are not resident. Returns false if there is none, or no answer. A
+    /// file that is written may become longer: pages after its end are not resident.
+    fn tell(&self, is_written: bool) -> bool {
+        let end = self.size.next_multiple_of(self.page);
+        if self.size == 0 {
+            return is_written && self.tell_range(0..u64::MAX);
+        }
+        let is_layered = match fstatfs(self.fd) {
+            Ok(stat) => LAYERED.contains(&(stat.f_type as u64)),
+            Err(_) => return false,
+        };
+        if !is_layered && let Some(resident) = self.resident(0..end) {
+            if resident == 0 {
+                return self.tell_range(0..u64::MAX);
+            }
+            if resident >= end / self.page {
+                return is_written && self.tell_range(end..u64::MAX);
+            }
+            return self.tell_windows(end, true);
+        }
+        end <= MAX_MAPPED && self.tell_windows(end, false)
+    }
+
+    /// Tells of each window, and of what may be after the end of the file.
+    fn tell_windows(&self, end: u64, is_counted: bool) -> bool {
+        let mut missing = 0..0;
+        for start in (0..end).step_by(self.window as usize) {
+            let window = start..end.min(start + self.window);
+            let is_empty = is_counted && self.resident(window.clone()) == Some(0);
+            let mut bits = [0; PAGES / 8];
+            let pages = ((window.end - window.start) / self.page) as usize;
+            let count = match is_empty {
+                true => pages,
+                false => match self.missing_pages(&window, &mut bits) {
+                    Some(count) => count,
+                    None => return false,
+                },
+            };
+            if count == pages {
+                let is_next = missing.end == window.start && missing.start < missing.end;
+                missing = if is_next { missing.start } else { window.start }..window.end;
+                continue;
+            }
+            self.tell_range(std::mem::take(&mut missing));
+            if count > 0 {
+                let pages = &bits[..pages.div_ceil(8)];
+                self.tell_part(window, pages);
+            }
+        }
+        let start = if missing.end == end && !missing.is_empty() { missing.start } else { end };
+        self.tell_range(start..u64::MAX)
+    }
+
+    fn tell_range(&self, range: Range<u64>) -> bool {
+        if !range.is_empty() {
+            self.tell_part(range, &[]);
+        }
+        true
+    }
+
+    fn tell_part(&self, Range { start, end }: Range<u64>, pages: &[u8]) {
+        let part = Missing { start, end, pages };
+        if waited_for_room(self.channel) {
+            self.channel.tell_missing(self.thread, self.id, part);
+        }
+    }
+
+    /// The resident pages of a range by cachestat(2). `None` if it does not answer.
+    fn resident(&self, range: Range<u64>) -> Option<u64> {
+        // The first one is the number of resident pages.
+        let mut counts = [0; 5];
+        let answer = stat::cachestat(self.fd, [range.start, range.end - range.start], &mut counts);
+        (answer == 0).then_some(counts[0])
+    }
+
+    /// Sets the bits of pages that are not resident, and counts them. If the user may not know,
+    /// mincore(2) says that all are resident.
+    fn missing_pages(&self, window: &Range<u64>, bits: &mut [u8; PAGES / 8]) -> Option<usize> {
+        let len = (window.end - window.start) as usize;
+        let (null, flags) = (null_mut(), MapFlags::SHARED);
+        let mut resident = [0; PAGES];
+        // SAFETY: the kernel chooses an address that is free. The memory is never accessed.
+        let start = unsafe { mmap(null, len, ProtFlags::READ, flags, self.fd, window.start) }.ok()?;
+        // SAFETY: the memory is mapped, and `resident` has a byte for each of its pages.
+        let answer = unsafe { libc::mincore(start, len, resident.as_mut_ptr()) };
+        // SAFETY: this function has mapped it.
+        let _ = unsafe { munmap(start, len) };
+        if answer != 0 {
+            return None;
+        }
+        let missing = (0..len / self.page as usize).filter(|&page| resident[page] & 1 == 0);
+        let set = missing.inspect(|page| bits[page / 8] |= 1 << (page % 8));
+        Some(set.count())
+    }
+}
