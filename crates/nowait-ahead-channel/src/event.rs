@@ -30,11 +30,13 @@ pub enum Kind {
     File,
     /// A process has started.
     Started,
+    /// The path of the directory `id`, for a [`Surveyed`](Kind::Surveyed) that follows.
+    Directory,
     /// A part of the file `id` is not resident. [`Event::missing`] returns it.
     Missing,
     /// A file was opened, and all of its [`Missing`](Kind::Missing) parts were told before by the
-    /// same thread. `path` and `fd` are those of the call that has opened it, and `time` is its
-    /// descriptor.
+    /// same thread. `path` and `fd` are those of the call that has opened it, `time` is its
+    /// descriptor, and `stats` the inode number of the directory to which the path is relative.
     Surveyed,
 }
 
@@ -50,10 +52,10 @@ pub struct Event {
     /// The device and inode number (`st_dev`, `st_ino`) of the directory. Each is 0 if it is not
     /// known.
     pub id: (u64, u64),
-    /// The time in nanoseconds; see [`Channel::now`](crate::Channel::now). The start of a missing
-    /// part.
+    /// The time in nanoseconds; see [`Channel::now`](crate::Channel::now). For surveys see
+    /// [`Kind`].
     pub time: u64,
-    /// The number of calls of stat(2) before. The end of a missing part.
+    /// The number of calls of stat(2) before. For surveys see [`Kind`].
     pub stats: u64,
     /// The path, absolute or relative to `fd`. Empty if it is that directory itself. The bits of a
     /// missing part.
@@ -100,7 +102,7 @@ impl Place<'_> {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 11] = [
+    pub const ALL: [Kind; 12] = [
         Kind::Opened,
         Kind::Large,
         Kind::Listing,
@@ -110,6 +112,7 @@ impl Kind {
         Kind::VerySlow,
         Kind::File,
         Kind::Started,
+        Kind::Directory,
         Kind::Missing,
         Kind::Surveyed,
     ];

@@ -155,6 +155,22 @@ impl Channel {
         }
     }
 
+    /// Tells that a file was surveyed that has the descriptor `fd`, and was opened by a path relative
+    /// to the directory with this inode number. As [`tell`](Channel::tell) otherwise.
+    pub fn tell_surveyed(
+        &self,
+        tid: u32,
+        place: Place<'_>,
+        id: (u64, u64),
+        fd: i32,
+        directory: u64,
+    ) {
+        let fd = u64::from(fd.cast_unsigned());
+        if let Some(words) = encode(Kind::Surveyed, tid, place, id, fd, directory) {
+            self.push(words);
+        }
+    }
+
     /// Returns true if some events can be told of without overwriting one that was not read.
     pub fn has_room(&self) -> bool {
         const MARGIN: u64 = 1024;

@@ -10,8 +10,13 @@
 //! that the program has read. A file without a survey is not evicted.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::DirEntryExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -21,7 +26,7 @@ use nowait_ahead_channel::{Channel, Event, Kind, Missing, Reader};
 use rustix::process::{Resource, getrlimit};
 
 use crate::directory::Id;
-use crate::kept_file::KeptFile;
+use crate::kept_file::{self, KeptFile};
 use crate::process::Process;
 use crate::uses::Processes;
 
@@ -59,7 +64,13 @@ struct State {
     processes: Processes,
     /// The parts of files that were told of, by the thread that has.
     parts: HashMap<(u32, Id), Vec<Range<u64>>>,
+    /// The paths of directories, by inode number.
+    directories: HashMap<u64, PathBuf>,
     files: HashMap<Id, KeptFile>,
+    /// Files that were not found: their paths, by inode number.
+    renamed: HashMap<u64, (PathBuf, Id, Vec<Range<u64>>)>,
+    /// A process of the program has other rights than this one.
+    has_others: bool,
     /// The number of files with a descriptor.
     open: u64,
     max_open: u64,
@@ -72,6 +83,10 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const SHARE: u32 = 10;
 /// The maximum number of files whose survey is incomplete. A thread may end before it completes one.
 const MAX_PARTS: usize = 1024;
+/// The maximum number of directories whose paths are known.
+const MAX_DIRECTORIES: usize = 100_000;
+/// The maximum number of files that are looked for at once.
+const MAX_RENAMED: usize = 10_000;
 /// The longest time that pages are waited for which are not yet written.
 const LONGEST: Duration = Duration::from_secs(10);
 
@@ -101,7 +116,10 @@ impl State {
             channel,
             processes: Processes::default(),
             parts: HashMap::new(),
+            directories: HashMap::new(),
             files: HashMap::new(),
+            renamed: HashMap::new(),
+            has_others: false,
             open: 0,
             max_open: (descriptors / 4).min(512),
             sums: HashMap::new(),
@@ -129,6 +147,7 @@ impl State {
         {
             self.handle(&event);
         }
+        self.find_renamed();
         self.finish(deadline);
         self.report(reader.lost())
     }
@@ -147,13 +166,71 @@ impl State {
                 self.processes.add(event.tid);
                 if !self.files.contains_key(&event.id)
                     && let Some(parts) = parts
-                    && let Some(file) = opened(event, parts)
                 {
-                    self.insert(event.id, file);
+                    self.opened(event, parts);
                 }
             }
             Kind::Started => self.processes.add(event.tid),
+            Kind::Directory => {
+                if self.directories.len() >= MAX_DIRECTORIES {
+                    self.directories.clear();
+                }
+                let path = OsString::from_vec(event.path.clone());
+                self.directories.insert(event.id.1, path.into());
+            }
             _ => {}
+        }
+    }
+
+    /// Adds the file of an event. It is not added if its process has other rights than this one. A
+    /// process that has ended is taken to have had the same rights, unless another process has not.
+    fn opened(&mut self, event: &Event, missing: Vec<Range<u64>>) {
+        let new = |held: OwnedFd| KeptFile::new(&held, event.id, missing.clone());
+        if let Some(process) = Process::of(event.tid) {
+            let number = (event.time as u32).cast_signed();
+            let file = process.hold(number, b"").and_then(new);
+            let by_path = || process.hold(event.fd, &event.path).and_then(new);
+            if let Some(file) = file.or_else(by_path) {
+                return self.insert(event.id, file);
+            }
+        } else if Path::new(&format!("/proc/{}", event.tid)).exists() {
+            self.has_others = true;
+        }
+        if self.has_others {
+            return;
+        }
+        let directory = self.directories.get(&event.stats);
+        let directory = directory.map_or(Path::new(""), PathBuf::as_path);
+        let path = directory.join(OsStr::from_bytes(&event.path));
+        if !path.is_absolute() {
+            return;
+        }
+        match kept_file::hold(&path).and_then(new) {
+            Some(file) => self.insert(event.id, file),
+            None if self.renamed.len() < MAX_RENAMED => {
+                self.renamed.insert(event.id.1, (path, event.id, missing));
+            }
+            None => {}
+        }
+    }
+
+    /// Looks for files that were closed and renamed before their events were handled, in the
+    /// directories in which they were opened.
+    fn find_renamed(&mut self) {
+        let renamed = std::mem::take(&mut self.renamed);
+        let paths = renamed.values().filter_map(|(path, ..)| path.parent());
+        let mut directories: Vec<&Path> = paths.collect();
+        directories.sort_unstable();
+        directories.dedup();
+        for directory in directories {
+            for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+                if let Some((_, id, missing)) = renamed.get(&entry.ino())
+                    && let Some(held) = kept_file::hold(&entry.path())
+                    && let Some(file) = KeptFile::new(&held, *id, missing.clone())
+                {
+                    self.insert(*id, file);
+                }
+            }
         }
     }
 
@@ -168,6 +245,7 @@ impl State {
     /// Evicts files that the program does not use any more, and the windows behind its position in
     /// large ones.
     fn check(&mut self) {
+        self.find_renamed();
         if self.files.is_empty() {
             return;
         }
@@ -241,18 +319,6 @@ fn add_sums(sums: &mut HashMap<u64, Sums>, file: &KeptFile, left: u64) {
         0 => left,
         _ => file.after(),
     };
-}
-
-/// Finds the file of an event. `None` if it is not there any more.
-fn opened(event: &Event, missing: Vec<Range<u64>>) -> Option<KeptFile> {
-    let process = Process::of(event.tid)?;
-    let number = (event.time as u32).cast_signed();
-    let by_number = process.hold(number, b"");
-    let file = by_number.and_then(|held| KeptFile::new(&held, event.id, missing.clone()));
-    file.or_else(|| {
-        let held = process.hold(event.fd, &event.path)?;
-        KeptFile::new(&held, event.id, missing)
-    })
 }
 
 /// Adds a part of a file that is behind the others.

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nowait::residency::{Residency, residency};
 use rustix::fs::{
-    Advice, AtFlags, FileType, Mode, OFlags, Statx, StatxFlags, fadvise, makedev, open, readlink,
-    statx,
+    Advice, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fadvise, makedev,
+    open, openat2, readlink, statx,
 };
 
 use crate::directory::{Id, is_on_disk};
@@ -183,8 +183,7 @@ impl KeptFile {
         match &self.fd {
             Some(fd) => fd.try_clone().ok(),
             None => {
-                let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let held = open(&self.path, flags, Mode::empty()).ok()?;
+                let held = hold(&self.path)?;
                 (id_of(&stat(&held)?) == self.id).then(|| reopen(&held))?
             }
         }
@@ -220,6 +219,12 @@ fn path_of(fd: &OwnedFd) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let path = readlink(proc_path(fd), Vec::new()).ok()?.into_bytes();
     Some(std::ffi::OsString::from_vec(path).into())
+}
+
+/// A descriptor of O_PATH. The links in /proc/PID lead out of namespaces.
+pub fn hold(path: &Path) -> Option<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS).ok()
 }
 
 /// Opens a regular file for reading. A lease of another process breaks, but is not waited for.

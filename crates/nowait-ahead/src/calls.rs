@@ -1,5 +1,6 @@
 //! The functions that the library interposes. Each calls the C library's, and returns its result.
 
+mod data;
 mod directory;
 mod open;
 mod sandbox;
@@ -9,6 +10,7 @@ mod tree;
 /// Finds all functions of the C library. ld.so(8) may wait for a lock in dlsym(3), and a program
 /// may forbid that call at any time.
 pub fn find() {
+    data::find();
     directory::find();
     open::find();
     sandbox::find();

@@ -9,12 +9,13 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use nowait_ahead_channel::{Channel, Kind, Missing, Place, has_filter};
-use rustix::fs::{AtFlags, FileType, StatxFlags, fstatfs, makedev, statx};
+use nowait_ahead_channel::{Channel, Kind, Listening, Missing, PATH_MAX, Place, has_filter};
+use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, fstatfs, makedev, statx};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::path::DecInt;
 
 use crate::calls::stat;
 use crate::watch::{self, Named};
@@ -35,6 +36,10 @@ const MAX_MAPPED: u64 = 4 << 30;
 /// cachestat(2) does not count.
 const LAYERED: [u64; 2] = [0x794c_7630, 0x6573_5546];
 
+/// The device and the inode number of the directory that was last told of. Threads may mix them up.
+/// Then the directory is told of again, or not found.
+static LAST: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
 /// A file of the program while it is surveyed.
 struct File<'a> {
     channel: &'a Channel,
@@ -50,7 +55,9 @@ struct File<'a> {
 /// Begins to survey files.
 pub fn begin(channel: Channel) {
     MAY_CALL.store(!has_filter(), Ordering::Relaxed);
-    channel.tell(Kind::Started, watch::thread(), Place::NONE, (0, 0), 0);
+    if channel.is_listening(Listening::Directories) {
+        channel.tell(Kind::Started, watch::thread(), Place::NONE, (0, 0), 0);
+    }
     let _ = CHANNEL.set(channel);
 }
 
@@ -59,12 +66,19 @@ pub fn stop() {
     MAY_CALL.store(false, Ordering::Relaxed);
 }
 
+/// Returns true if `nowait run` keeps the page cache.
+pub fn is_on() -> bool {
+    CHANNEL.get().is_some()
+}
+
 /// Surveys a file that the program has just opened. errno stays as it is.
 ///
 /// # Safety
 /// A system call has just accepted the path.
 pub unsafe fn opened(fd: c_int, file: Named, flags: c_int) {
-    let Some(channel) = CHANNEL.get() else {
+    // In a control group, files need no survey.
+    let channel = CHANNEL.get();
+    let Some(channel) = channel.filter(|it| it.is_listening(Listening::Directories)) else {
         return;
     };
     if !MAY_CALL.load(Ordering::Relaxed) || !waited_for_room(channel) {
@@ -79,11 +93,19 @@ pub unsafe fn opened(fd: c_int, file: Named, flags: c_int) {
         // SAFETY: the caller's promise.
         && let Some(place) = (unsafe { file.place() })
     {
-        let number = u64::from(fd.as_raw_fd().cast_unsigned());
-        channel.tell(Kind::Surveyed, surveyed.thread, place, surveyed.id, number);
+        let directory = match place.path.starts_with(b"/") {
+            true => 0,
+            false => surveyed.tell_directory(place.fd),
+        };
+        let (thread, id, number) = (surveyed.thread, surveyed.id, fd.as_raw_fd());
+        channel.tell_surveyed(thread, place, id, number, directory);
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
+}
+
+fn id_of(stat: &Statx) -> (u64, u64) {
+    (makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino)
 }
 
 /// Waits until `nowait run` has read older events. Returns false if it does not, or did not before.
@@ -113,11 +135,46 @@ impl<'a> File<'a> {
             channel,
             fd,
             thread: watch::thread(),
-            id: (makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino),
+            id: id_of(&stat),
             size: stat.stx_size,
             page,
             window: page * PAGES as u64,
         })
+    }
+
+    /// Tells of the path of a directory, unless it was the last one. The descriptor may be closed
+    /// when `nowait run` reads the event. Returns the inode number, or 0.
+    fn tell_directory(&self, directory: c_int) -> u64 {
+        let mut name = *b"/proc/self/cwd\0\0\0\0\0\0\0\0\0\0\0";
+        let fd = match directory {
+            // SAFETY: the program has just opened a file relative to this descriptor.
+            0.. => unsafe { BorrowedFd::borrow_raw(directory) },
+            _ => CWD,
+        };
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let Ok(stat) = statx(fd, c"", flags, StatxFlags::INO) else {
+            return 0;
+        };
+        let id = id_of(&stat);
+        if LAST[0].load(Ordering::Relaxed) == id.0 && LAST[1].load(Ordering::Relaxed) == id.1 {
+            return id.1;
+        }
+        if directory >= 0 {
+            let number = DecInt::from_fd(fd);
+            let digits = number.as_bytes_with_nul();
+            name[11..14].copy_from_slice(b"fd/");
+            name[14..14 + digits.len()].copy_from_slice(digits);
+        }
+        let mut path = [0; PATH_MAX];
+        // SAFETY: the name ends with a zero, and the path has this size.
+        let len = unsafe { libc::readlink(name.as_ptr().cast(), path.as_mut_ptr().cast(), PATH_MAX) };
+        if let Ok(len @ 0..PATH_MAX) = usize::try_from(len) {
+            let place = Place { fd: -1, path: &path[..len] };
+            self.channel.tell(Kind::Directory, self.thread, place, id, 0);
+            LAST[0].store(id.0, Ordering::Relaxed);
+            LAST[1].store(id.1, Ordering::Relaxed);
+        }
+        id.1
     }
 
     /// Tells of the parts that are not resident. Returns false if there is none, or no answer. A
@@ -127,9 +184,8 @@ impl<'a> File<'a> {
         if self.size == 0 {
             return is_written && self.tell_range(0..u64::MAX);
         }
-        let is_layered = match fstatfs(self.fd) {
-            Ok(stat) => LAYERED.contains(&(stat.f_type as u64)),
-            Err(_) => return false,
+        let Some(is_layered) = self.is_layered() else {
+            return false;
         };
         if !is_layered && let Some(resident) = self.resident(0..end) {
             if resident == 0 {
@@ -141,6 +197,21 @@ impl<'a> File<'a> {
             return self.tell_windows(end, true);
         }
         end <= MAX_MAPPED && self.tell_windows(end, false)
+    }
+
+    /// Returns true if the files of the filesystem may be served from the pages of others.
+    fn is_layered(&self) -> Option<bool> {
+        /// The last device without that, plus one.
+        static PLAIN: AtomicU64 = AtomicU64::new(0);
+        let device = self.id.0.wrapping_add(1);
+        if PLAIN.load(Ordering::Relaxed) == device {
+            return Some(false);
+        }
+        let is_layered = LAYERED.contains(&(fstatfs(self.fd).ok()?.f_type as u64));
+        if !is_layered {
+            PLAIN.store(device, Ordering::Relaxed);
+        }
+        Some(is_layered)
     }
 
     /// Tells of each window, and of what may be after the end of the file.

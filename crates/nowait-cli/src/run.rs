@@ -60,6 +60,7 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
+const AHEAD: &str = "libnowait_ahead.so";
 /// No helper is started for a program that ends within this time, unless trees are walked. A helper
 /// that starts later reads all events since the start of the program.
 const HELPER_DELAY: Duration = Duration::from_millis(3);
@@ -126,8 +127,9 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
         true => keep(name),
         false => (None, false),
     };
+    let is_watched = ahead || surveys || group.is_some() && libraries::has(AHEAD);
     let libraries = [
-        (ahead || surveys).then_some("libnowait_ahead.so"),
+        is_watched.then_some(AHEAD),
         args.aio.then_some("libnowait_aio.so"),
     ];
     libraries::preload(&mut command, libraries.into_iter().flatten())?;
@@ -138,7 +140,12 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
         let (channel, memory) = made.inspect_err(note).ok()?;
         Some((Arc::new(channel), memory))
     };
-    let surveys = channel(surveys, SURVEY_VARIABLE, "the page cache is not kept");
+    // In a group, the library keeps the program from evicting pages that were resident before.
+    let kept = channel(is_watched && args.keep_cache, SURVEY_VARIABLE, "the page cache is not kept");
+    if group.is_some() && let Some((channel, _)) = &kept {
+        channel.listen(Listening::Off);
+    }
+    let surveys = kept.as_ref().filter(|_| surveys);
     let channel = channel(ahead, VARIABLE, "nothing is read ahead");
     let available = || Budget::new(Allowed::Percent(100)).max();
     let events = channel.as_ref().map(|(channel, _)| channel.clone());
@@ -148,7 +155,7 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
     let mut work = Work {
         walk: args.walk.clone(),
         readahead: Readahead::new(events, args.data, available),
-        surveys: surveys.as_ref().map(|(channel, _)| channel.clone()),
+        surveys: surveys.map(|(channel, _)| channel.clone()),
     };
     let mut helper = None;
     if !args.walk.is_empty() {

@@ -34,6 +34,11 @@ pub fn preload<'a>(
     Ok(())
 }
 
+/// Returns true if a library is found.
+pub fn has(name: &str) -> bool {
+    find(name).is_ok()
+}
+
 /// Creates a channel, and names it in a variable of the environment of a command. The programs open
 /// it by the descriptor.
 pub fn channel(command: &mut Command, variable: &str) -> Result<(Channel, OwnedFd), Problem> {
