@@ -21,5 +21,7 @@ pub fn has_filter() -> bool {
             Err(_) => return true,
         }
     }
-    !status[..len].split(|&byte| byte == b'\n').any(|line| line == b"Seccomp:\t0")
+    !status[..len]
+        .split(|&byte| byte == b'\n')
+        .any(|line| line == b"Seccomp:\t0")
 }

@@ -27,7 +27,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::directory::Id;
 use crate::kept_file::{self, KeptFile};
-use crate::process::Process;
+use crate::process::{OtherRights, Process};
 use crate::uses::Processes;
 
 /// A thread that keeps the page cache.
@@ -186,15 +186,17 @@ impl State {
     /// process that has ended is taken to have had the same rights, unless another process has not.
     fn opened(&mut self, event: &Event, missing: Vec<Range<u64>>) {
         let new = |held: OwnedFd| KeptFile::new(&held, event.id, missing.clone());
-        if let Some(process) = Process::of(event.tid) {
-            let number = (event.time as u32).cast_signed();
-            let file = process.hold(number, b"").and_then(new);
-            let by_path = || process.hold(event.fd, &event.path).and_then(new);
-            if let Some(file) = file.or_else(by_path) {
-                return self.insert(event.id, file);
+        match Process::find(event.tid) {
+            Some(Ok(process)) => {
+                let number = (event.time as u32).cast_signed();
+                let file = process.hold(number, b"").and_then(new);
+                let by_path = || process.hold(event.fd, &event.path).and_then(new);
+                if let Some(file) = file.or_else(by_path) {
+                    return self.insert(event.id, file);
+                }
             }
-        } else if Path::new(&format!("/proc/{}", event.tid)).exists() {
-            self.has_others = true;
+            Some(Err(OtherRights)) => self.has_others = true,
+            None => {}
         }
         if self.has_others {
             return;
@@ -302,7 +304,8 @@ impl State {
             line.next()?.nth(4).map(str::to_owned)
         };
         let sums = self.sums.iter();
-        let named = sums.map(|(id, sums)| (directory(*id).unwrap_or_else(|| "?".to_owned()), *sums));
+        let named =
+            sums.map(|(id, sums)| (directory(*id).unwrap_or_else(|| "?".to_owned()), *sums));
         Kept {
             mounts: named.collect(),
             lost,

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use nowait::residency::{Residency, residency};
 use rustix::fs::{
-    Advice, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fadvise, makedev,
-    open, openat2, readlink, statx,
+    Advice, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fadvise,
+    makedev, open, openat2, readlink, statx,
 };
 
 use crate::directory::{Id, is_on_disk};
@@ -29,8 +29,10 @@ pub struct KeptFile {
     size: u64,
     /// The offset before which pages were evicted while the file was in use.
     evicted_to: u64,
-    /// The number of evictions in a row that have left no page.
+    /// The number of looks in a row that have found no page, after an eviction.
     clean: u32,
+    /// Pages were evicted since the file was last in use.
+    is_evicted: bool,
     attempts: u32,
     /// The time of the next attempt.
     next: Instant,
@@ -50,9 +52,9 @@ const WINDOW: u64 = 8 << 20;
 /// A file with this size is evicted behind its reader.
 const LARGE: u64 = 4 * WINDOW;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// The file may be used by a process that was not seen, and readahead may be in progress: an
-/// eviction is repeated once.
-const MIN_CLEAN: u32 = 2;
+/// A process may have opened and surveyed the file before the eviction. It has the file open at the
+/// next look, or has read pages that are found then.
+const MIN_CLEAN: u32 = 1;
 
 impl KeptFile {
     /// `held` is a descriptor of O_PATH. `None` if it is another file, or one without pages on a
@@ -78,6 +80,7 @@ impl KeptFile {
             size,
             evicted_to: 0,
             clean: 0,
+            is_evicted: false,
             attempts: 0,
             next: Instant::now(),
         })
@@ -103,8 +106,10 @@ impl KeptFile {
     /// Evicts the windows before `position`, which the program has read or written.
     pub fn evict_behind(&mut self, position: u64) {
         let end = position / WINDOW * WINDOW;
-        self.clean = 0;
-        if end > self.evicted_to && let Some(fd) = self.open() {
+        (self.clean, self.is_evicted) = (0, false);
+        if end > self.evicted_to
+            && let Some(fd) = self.open()
+        {
             self.evict_to(&fd, end);
             self.evicted_to = end;
         }
@@ -130,13 +135,15 @@ impl KeptFile {
         if stat.stx_nlink == 0 {
             return None;
         }
-        self.evict_to(&fd, u64::MAX);
-        let left = self.left(&fd)?;
-        match left.left {
-            0 => self.clean += 1,
-            _ => self.clean = 0,
+        let mut left = self.left(&fd)?;
+        if self.is_evicted && left.left == 0 {
+            self.clean += 1;
+        } else {
+            self.evict_to(&fd, u64::MAX);
+            (self.clean, self.is_evicted) = (0, true);
+            left = self.left(&fd)?;
         }
-        if self.clean > 0 {
+        if left.left == 0 {
             // The program may unmount the filesystem.
             self.close();
         }
@@ -150,7 +157,9 @@ impl KeptFile {
 
     /// The bytes that are resident. 0 if that is not known.
     pub fn after(&self) -> u64 {
-        self.open().and_then(|fd| cached(&fd, 0..u64::MAX)).map_or(0, |it| it.left)
+        self.open()
+            .and_then(|fd| cached(&fd, 0..u64::MAX))
+            .map_or(0, |it| it.left)
     }
 
     fn evict_to(&self, fd: &OwnedFd, end: u64) {
@@ -170,7 +179,11 @@ impl KeptFile {
     /// `None` if the kernel does not report residency.
     fn left(&self, fd: &OwnedFd) -> Option<Left> {
         let mut sum = Left::default();
-        for range in self.missing.iter().take_while(|range| range.start < self.size) {
+        for range in self
+            .missing
+            .iter()
+            .take_while(|range| range.start < self.size)
+        {
             let more = cached(fd, range.clone())?;
             sum.left += more.left;
             sum.unwritten += more.unwritten;
@@ -208,7 +221,10 @@ fn stat(fd: &OwnedFd) -> Option<Statx> {
 }
 
 fn id_of(stat: &Statx) -> Id {
-    (makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino)
+    (
+        makedev(stat.stx_dev_major, stat.stx_dev_minor),
+        stat.stx_ino,
+    )
 }
 
 fn proc_path(fd: &OwnedFd) -> String {

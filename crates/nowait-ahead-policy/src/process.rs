@@ -23,6 +23,9 @@ pub struct Process {
     directory: OwnedFd,
 }
 
+/// A process has other rights than this one.
+pub struct OtherRights;
+
 /// The rights and the root directory of a process.
 #[derive(Debug, PartialEq, Eq)]
 struct Rights {
@@ -52,11 +55,18 @@ const LINES: [&str; 7] = [
 impl Process {
     /// `None` if it has ended, or has other rights or another root directory.
     pub fn of(pid: u32) -> Option<Process> {
+        Process::find(pid)?.ok()
+    }
+
+    /// `None` if it has ended. An error if it has other rights or another root directory.
+    pub fn find(pid: u32) -> Option<Result<Process, OtherRights>> {
         static OURS: LazyLock<Option<Rights>> =
             LazyLock::new(|| Rights::of(directory("self")?.as_fd()));
         let directory = directory(&pid.to_string())?;
-        let has_ours = Rights::of(directory.as_fd())? == *OURS.as_ref()?;
-        has_ours.then_some(Process { directory })
+        Some(match Rights::of(directory.as_fd())? == *OURS.as_ref()? {
+            true => Ok(Process { directory }),
+            false => Err(OtherRights),
+        })
     }
 
     /// Opens the directory `path` as the process does, relative to its descriptor `fd`, or to its

@@ -54,7 +54,11 @@ impl Processes {
         let mut waiting: Vec<u32> = self.known.iter().copied().collect();
         while let Some(process) = waiting.pop() {
             let children = children(process);
-            waiting.extend(children.into_iter().filter(|child| self.known.insert(*child)));
+            waiting.extend(
+                children
+                    .into_iter()
+                    .filter(|child| self.known.insert(*child)),
+            );
             if descriptors(process, &is_large, &mut uses).is_none() {
                 self.known.remove(&process);
                 self.threads.remove(&process);
@@ -73,7 +77,10 @@ fn children(process: u32) -> Vec<u32> {
     let lists = threads.filter_map(|it| fs::read_to_string(it.path().join("children")).ok());
     let mut children = Vec::new();
     for list in lists {
-        children.extend(list.split_whitespace().filter_map(|it| it.parse::<u32>().ok()));
+        children.extend(
+            list.split_whitespace()
+                .filter_map(|it| it.parse::<u32>().ok()),
+        );
     }
     children
 }
@@ -85,10 +92,18 @@ fn descriptors(process: u32, is_large: &impl Fn(Id) -> bool, uses: &mut Uses) ->
     for entry in rustix::fs::Dir::read_from(&directory).ok()?.flatten() {
         let fields = StatxFlags::INO;
         // A server is not asked.
-        let Ok(stat) = statx(&directory, entry.file_name(), AtFlags::STATX_DONT_SYNC, fields) else {
+        let Ok(stat) = statx(
+            &directory,
+            entry.file_name(),
+            AtFlags::STATX_DONT_SYNC,
+            fields,
+        ) else {
             continue;
         };
-        let id = (makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino);
+        let id = (
+            makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            stat.stx_ino,
+        );
         let position = match is_large(id) {
             true => position(&directory, entry.file_name().to_str().unwrap_or_default()),
             false => None,
@@ -104,7 +119,12 @@ fn position(descriptors: &OwnedFd, name: &str) -> Option<u64> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file = fs::File::from(openat(descriptors, path, flags, Mode::empty()).ok()?);
     let text = std::io::read_to_string(file).ok()?;
-    text.strip_prefix("pos:")?.lines().next()?.trim().parse().ok()
+    text.strip_prefix("pos:")?
+        .lines()
+        .next()?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// Adds the files that a process has mapped.

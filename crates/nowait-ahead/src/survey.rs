@@ -59,6 +59,21 @@ pub fn begin(channel: Channel) {
         channel.tell(Kind::Started, watch::thread(), Place::NONE, (0, 0), 0);
     }
     let _ = CHANNEL.set(channel);
+    // The shell, or the caller of `nowait run`, has opened these.
+    if MAY_CALL.load(Ordering::Relaxed) {
+        for (fd, flags) in [
+            (0, libc::O_RDONLY),
+            (1, libc::O_WRONLY),
+            (2, libc::O_WRONLY),
+        ] {
+            let mut path = [0; PATH_MAX + 1];
+            // SAFETY: the descriptor is used in this call only.
+            if path_of(unsafe { BorrowedFd::borrow_raw(fd) }, &mut path).is_some() {
+                // SAFETY: readlink(2) has returned the path, and a zero is behind it.
+                unsafe { opened(fd, Named::here(path.as_ptr().cast()), flags) };
+            }
+        }
+    }
 }
 
 /// Ends the surveys of this process, which is about to install a filter of system calls.
@@ -104,8 +119,26 @@ pub unsafe fn opened(fd: c_int, file: Named, flags: c_int) {
     unsafe { *libc::__errno_location() = errno };
 }
 
+/// The path of an open file or of the working directory. `None` if it does not fit into an event.
+fn path_of<'a>(fd: BorrowedFd<'_>, path: &'a mut [u8; PATH_MAX + 1]) -> Option<&'a [u8]> {
+    let mut name = *b"/proc/self/cwd\0\0\0\0\0\0\0\0\0\0\0\0";
+    if fd.as_raw_fd() >= 0 {
+        let number = DecInt::from_fd(fd);
+        let digits = number.as_bytes_with_nul();
+        name[11..14].copy_from_slice(b"fd/");
+        name[14..14 + digits.len()].copy_from_slice(digits);
+    }
+    // SAFETY: the name ends with a zero, and the path has room for this length.
+    let len = unsafe { libc::readlink(name.as_ptr().cast(), path.as_mut_ptr().cast(), PATH_MAX) };
+    let len = usize::try_from(len).ok().filter(|&len| len < PATH_MAX)?;
+    Some(&path[..len])
+}
+
 fn id_of(stat: &Statx) -> (u64, u64) {
-    (makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino)
+    (
+        makedev(stat.stx_dev_major, stat.stx_dev_minor),
+        stat.stx_ino,
+    )
 }
 
 /// Waits until `nowait run` has read older events. Returns false if it does not, or did not before.
@@ -127,8 +160,7 @@ impl<'a> File<'a> {
         let fields = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::SIZE;
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let stat = statx(fd, c"", flags, fields).ok()?;
-        let is_regular =
-            FileType::from_raw_mode(u32::from(stat.stx_mode)) == FileType::RegularFile;
+        let is_regular = FileType::from_raw_mode(u32::from(stat.stx_mode)) == FileType::RegularFile;
         // SAFETY: sysconf(3) knows the size of a page without a system call.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
         is_regular.then_some(File {
@@ -145,7 +177,6 @@ impl<'a> File<'a> {
     /// Tells of the path of a directory, unless it was the last one. The descriptor may be closed
     /// when `nowait run` reads the event. Returns the inode number, or 0.
     fn tell_directory(&self, directory: c_int) -> u64 {
-        let mut name = *b"/proc/self/cwd\0\0\0\0\0\0\0\0\0\0\0";
         let fd = match directory {
             // SAFETY: the program has just opened a file relative to this descriptor.
             0.. => unsafe { BorrowedFd::borrow_raw(directory) },
@@ -159,18 +190,11 @@ impl<'a> File<'a> {
         if LAST[0].load(Ordering::Relaxed) == id.0 && LAST[1].load(Ordering::Relaxed) == id.1 {
             return id.1;
         }
-        if directory >= 0 {
-            let number = DecInt::from_fd(fd);
-            let digits = number.as_bytes_with_nul();
-            name[11..14].copy_from_slice(b"fd/");
-            name[14..14 + digits.len()].copy_from_slice(digits);
-        }
-        let mut path = [0; PATH_MAX];
-        // SAFETY: the name ends with a zero, and the path has this size.
-        let len = unsafe { libc::readlink(name.as_ptr().cast(), path.as_mut_ptr().cast(), PATH_MAX) };
-        if let Ok(len @ 0..PATH_MAX) = usize::try_from(len) {
-            let place = Place { fd: -1, path: &path[..len] };
-            self.channel.tell(Kind::Directory, self.thread, place, id, 0);
+        let mut path = [0; PATH_MAX + 1];
+        if let Some(path) = path_of(fd, &mut path) {
+            let place = Place { fd: -1, path };
+            self.channel
+                .tell(Kind::Directory, self.thread, place, id, 0);
             LAST[0].store(id.0, Ordering::Relaxed);
             LAST[1].store(id.1, Ordering::Relaxed);
         }
@@ -224,8 +248,10 @@ impl<'a> File<'a> {
             let pages = ((window.end - window.start) / self.page) as usize;
             let count = match is_empty {
                 true => pages,
+                // A file that is open for writing only cannot be mapped.
                 false => match self.missing_pages(&window, &mut bits) {
                     Some(count) => count,
+                    None if is_counted => self.count_missing(&window, 0..pages, &mut bits),
                     None => return false,
                 },
             };
@@ -240,7 +266,11 @@ impl<'a> File<'a> {
                 self.tell_part(window, pages);
             }
         }
-        let start = if missing.end == end && !missing.is_empty() { missing.start } else { end };
+        let start = if missing.end == end && !missing.is_empty() {
+            missing.start
+        } else {
+            end
+        };
         self.tell_range(start..u64::MAX)
     }
 
@@ -266,6 +296,31 @@ impl<'a> File<'a> {
         (answer == 0).then_some(counts[0])
     }
 
+    /// Sets the bits of pages of a window that are not resident by cachestat(2) of ever smaller
+    /// parts, and counts them.
+    fn count_missing(
+        &self,
+        window: &Range<u64>,
+        pages: Range<usize>,
+        bits: &mut [u8; PAGES / 8],
+    ) -> usize {
+        let offset = |page: usize| window.start + page as u64 * self.page;
+        match self.resident(offset(pages.start)..offset(pages.end)) {
+            Some(0) => {
+                pages
+                    .clone()
+                    .for_each(|page| bits[page / 8] |= 1 << (page % 8));
+                pages.len()
+            }
+            Some(resident) if resident < pages.len() as u64 && pages.len() > 1 => {
+                let middle = pages.start + pages.len() / 2;
+                self.count_missing(window, pages.start..middle, bits)
+                    + self.count_missing(window, middle..pages.end, bits)
+            }
+            _ => 0,
+        }
+    }
+
     /// Sets the bits of pages that are not resident, and counts them. If the user may not know,
     /// mincore(2) says that all are resident.
     fn missing_pages(&self, window: &Range<u64>, bits: &mut [u8; PAGES / 8]) -> Option<usize> {
@@ -273,7 +328,8 @@ impl<'a> File<'a> {
         let (null, flags) = (null_mut(), MapFlags::SHARED);
         let mut resident = [0; PAGES];
         // SAFETY: the kernel chooses an address that is free. The memory is never accessed.
-        let start = unsafe { mmap(null, len, ProtFlags::READ, flags, self.fd, window.start) }.ok()?;
+        let start =
+            unsafe { mmap(null, len, ProtFlags::READ, flags, self.fd, window.start) }.ok()?;
         // SAFETY: the memory is mapped, and `resident` has a byte for each of its pages.
         let answer = unsafe { libc::mincore(start, len, resident.as_mut_ptr()) };
         // SAFETY: this function has mapped it.

@@ -141,15 +141,23 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
         Some((Arc::new(channel), memory))
     };
     // In a group, the library keeps the program from evicting pages that were resident before.
-    let kept = channel(is_watched && args.keep_cache, SURVEY_VARIABLE, "the page cache is not kept");
-    if group.is_some() && let Some((channel, _)) = &kept {
+    let kept = channel(
+        is_watched && args.keep_cache,
+        SURVEY_VARIABLE,
+        "the page cache is not kept",
+    );
+    if group.is_some()
+        && let Some((channel, _)) = &kept
+    {
         channel.listen(Listening::Off);
     }
     let surveys = kept.as_ref().filter(|_| surveys);
     let channel = channel(ahead, VARIABLE, "nothing is read ahead");
     let available = || Budget::new(Allowed::Percent(100)).max();
     let events = channel.as_ref().map(|(channel, _)| channel.clone());
-    if args.data && let Some(events) = &events {
+    if args.data
+        && let Some(events) = &events
+    {
         events.listen(Listening::Files);
     }
     let mut work = Work {

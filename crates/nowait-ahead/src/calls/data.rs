@@ -56,14 +56,8 @@ fn copy_part(
     to_offset: *mut off64_t,
     flags: c_uint,
 ) -> ssize_t {
-    type Copy = unsafe extern "C" fn(
-        c_int,
-        *mut off64_t,
-        c_int,
-        *mut off64_t,
-        size_t,
-        c_uint,
-    ) -> ssize_t;
+    type Copy =
+        unsafe extern "C" fn(c_int, *mut off64_t, c_int, *mut off64_t, size_t, c_uint) -> ssize_t;
     // SAFETY: the caller has found the function, which has this type.
     let next: Copy = unsafe { std::mem::transmute(find::copy_file_range.address()) };
     // SAFETY: the arguments are the program's, with a smaller length.

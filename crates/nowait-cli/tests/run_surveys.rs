@@ -1,0 +1,560 @@
+//! Tests of `nowait run --keep-cache` where no control group can be made: the preload library surveys the files that the
+//! program opens.
+
+#[path = "common/program.rs"]
+mod program;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use nowait::residency::{Probe, page_map};
+use program::{
+    MIB, PAGE, Said, all_libraries, as_nobody, cold, compile, directory, evict, limited, nowait,
+    prepare_libraries, run, touch, word,
+};
+use slowdisk::{Filesystem, TestMount};
+
+/// `nowait run` with these options and this script, in a mount namespace in which there are no control groups.
+fn surveys(options: &[&str], script: &str) -> Command {
+    let mut run = nowait(["run", "--keep-cache"]);
+    run.args(options).args(["--", "sh", "-c", script]);
+    without_groups(&run)
+}
+
+fn without_groups(command: &Command) -> Command {
+    let mut outer = Command::new("unshare");
+    let hide = "mount -t tmpfs none /sys/fs/cgroup && exec \"$@\"";
+    outer.args(["--mount", "sh", "-c", hide, "sh"]);
+    outer.arg(command.get_program()).args(command.get_args());
+    outer.env("NOWAIT_LIBRARY_DIR", all_libraries());
+    outer
+}
+
+/// Returns true if the tests can be run: they hide the control groups.
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        slowdisk::skip_or_fail("not root");
+    }
+    is_root
+}
+
+/// The numbers of the resident pages of a file.
+fn pages(path: &Path) -> BTreeSet<u64> {
+    let file = File::open(path).unwrap();
+    let map = page_map(&file, 0..u64::MAX).unwrap().known();
+    let map = map.expect("residency");
+    let runs = map
+        .resident()
+        .flat_map(|range| range.start / PAGE..range.end.div_ceil(PAGE));
+    runs.collect()
+}
+
+/// Files with their contents and their residency.
+struct Files(Vec<(PathBuf, Vec<u8>, BTreeSet<u64>)>);
+
+impl Files {
+    fn new(paths: impl IntoIterator<Item = PathBuf>) -> Files {
+        let files = paths.into_iter().map(|path| {
+            let bytes = fs::read(&path).unwrap();
+            (path, bytes, BTreeSet::new())
+        });
+        Files(files.collect())
+    }
+
+    /// Makes random pages resident.
+    fn arrange(&mut self, random: &mut Random) {
+        for (path, bytes, resident) in &mut self.0 {
+            evict(path);
+            let count = (bytes.len() as u64).div_ceil(PAGE);
+            for _ in 0..random.below(4) {
+                let first = random.below(count.max(1));
+                let end = (first + 1 + random.below(count / 2 + 1)).min(count);
+                touch(path, first * PAGE..(end * PAGE).min(bytes.len() as u64));
+            }
+            *resident = pages(path);
+        }
+    }
+
+    /// Checks that no page is resident that was not before. Returns false if pages are gone: some machines reclaim pages
+    /// without a shortage of memory (DAMON).
+    fn are_as_before(&self, what: &str) -> bool {
+        let is_as_before = |(path, bytes, resident): &(PathBuf, Vec<u8>, BTreeSet<u64>)| {
+            let now = pages(path);
+            let more: Vec<_> = now.difference(resident).collect();
+            assert!(more.is_empty(), "{what}: {path:?} has more pages: {more:?}");
+            assert_eq!(*bytes, fs::read(path).unwrap(), "{what}: {path:?}");
+            now.len() == resident.len()
+        };
+        // All are looked at before the contents make pages resident.
+        self.0
+            .iter()
+            .map(is_as_before)
+            .fold(true, |all, it| all && it)
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// Runs a check until no page was reclaimed meanwhile.
+fn check(mut is_as_before: impl FnMut() -> bool) {
+    assert!((0..4).any(|_| is_as_before()), "pages are gone");
+}
+
+fn run_well(command: &mut Command) -> Said {
+    let said = run(command);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    said
+}
+
+/// Random commands, for several processes at the same time. Each writes files of its own.
+fn random_script(random: &mut Random, names: &[&str], writes: bool) -> String {
+    let mut script = String::new();
+    for process in 0..3 {
+        script.push_str("(");
+        for step in 0..6 {
+            let name = names[random.below(names.len() as u64) as usize];
+            let (skip, count) = (random.below(600), 1 + random.below(600));
+            let command = match random.below(if writes { 7 } else { 6 }) {
+                0 => format!("cat {name} >/dev/null"),
+                1 => format!("cat <{name} >/dev/null"),
+                2 => format!("dd if={name} bs=4k skip={skip} count={count} of=/dev/null"),
+                3 => format!("tail -c {} {name} >/dev/null", count * 100),
+                4 => format!("cp {name} out-{process}-{step}"),
+                5 => format!(
+                    "exec 3<{name}; head -c {} <&3 >/dev/null; exec cat <&3 >/dev/null",
+                    count * 99
+                ),
+                // The same bytes are written again.
+                _ => format!(
+                    "dd if={name} bs=4k skip={skip} count={count} of=part-{process}; \
+                     dd if=part-{process} bs=4k seek={skip} of={name} conv=notrunc; rm part-{process}"
+                ),
+            };
+            script.push_str(&command);
+            script.push_str("; ");
+        }
+        script.push_str(") 2>/dev/null & ");
+    }
+    script + "wait"
+}
+
+fn random_use(at: &Path, writes: bool) {
+    let seed = RandomState::new().hash_one(());
+    let mut random = Random(seed);
+    let names = ["a", "b", "c", "empty", "sparse"];
+    for (name, size) in [("a", 5 * MIB + 77), ("b", 40 * MIB), ("c", 5), ("empty", 0)] {
+        cold(at.join(name), size);
+    }
+    let sparse = File::create(at.join("sparse")).unwrap();
+    sparse.set_len(MIB).unwrap();
+    rustix::io::pwrite(&sparse, b"text", MIB / 2).unwrap();
+    sparse.sync_all().unwrap();
+    let mut files = Files::new(names.map(|name| at.join(name)));
+    for _ in 0..3 {
+        check(|| {
+            let script = random_script(&mut random, &names, writes);
+            let what = format!("seed {seed}, {script}");
+            files.arrange(&mut random);
+            run_well(surveys(&[], &script).current_dir(at));
+            for entry in fs::read_dir(at).unwrap() {
+                let path = entry.unwrap().path();
+                if path
+                    .file_name()
+                    .unwrap()
+                    .to_string_lossy()
+                    .starts_with("out-")
+                {
+                    assert_eq!(pages(&path), BTreeSet::new(), "{what}: {path:?}");
+                    fs::remove_file(&path).unwrap();
+                }
+            }
+            files.are_as_before(&what)
+        });
+    }
+}
+
+#[test]
+fn the_cache_is_as_before_after_random_use_on_ext4() {
+    if is_root() {
+        random_use(mounted!(Filesystem::Ext4).path(), true);
+    }
+}
+
+#[test]
+fn the_cache_is_as_before_after_random_use_on_xfs() {
+    if is_root() {
+        random_use(mounted!(Filesystem::Xfs).path(), true);
+    }
+}
+
+/// A file of the lower layer that is written is copied, before it can be surveyed.
+#[test]
+fn the_cache_is_as_before_after_random_use_on_overlayfs() {
+    if is_root() {
+        let overlay = TestMount::overlay(mounted!(Filesystem::Ext4)).expect("an overlay");
+        random_use(overlay.path(), false);
+    }
+}
+
+#[test]
+fn real_programs_leave_the_cache_as_it_was() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    fs::create_dir_all(at.join("tree/below")).unwrap();
+    let mut paths = vec![cold(at.join("tree/large"), 30 * MIB)];
+    paths.extend((0..300).map(|n| cold(at.join(format!("tree/below/{n}")), n * 100)));
+    let mut files = Files::new(paths);
+    let mut random = Random(1);
+    for (name, package, script) in [
+        ("tar", "tar", "tar -cf out/tar tree"),
+        ("cp", "coreutils", "cp -a tree out/cp"),
+        ("rsync", "rsync", "rsync -a tree/ out/rsync/"),
+        ("grep", "grep", "! grep -rc zzz tree >/dev/null"),
+        (
+            "sha256sum",
+            "coreutils",
+            "find tree -type f | xargs -n 50 sha256sum >/dev/null",
+        ),
+        (
+            "dd",
+            "coreutils",
+            "dd if=tree/large iflag=nocache of=/dev/null",
+        ),
+        (
+            "borg",
+            "borgbackup",
+            "borg init -e none out/borg; borg create out/borg::a tree",
+        ),
+    ] {
+        if run(Command::new("sh").args(["-c", &format!("command -v {name}")])).code != Some(0) {
+            slowdisk::skip_or_fail(format!("{name} is missing (Debian package {package})"));
+            continue;
+        }
+        check(|| {
+            let _ = fs::remove_dir_all(at.join("out"));
+            fs::create_dir(at.join("out")).unwrap();
+            files.arrange(&mut random);
+            let mut command = surveys(&[], script);
+            run_well(
+                command
+                    .current_dir(at)
+                    .env("BORG_BASE_DIR", at.join("borg")),
+            );
+            files.are_as_before(name)
+        });
+        let script = "find out -type f -size +64k | xargs -r \"$0\" fincore -b -n -o res";
+        let words = ["-c", script, env!("CARGO_BIN_EXE_nowait")];
+        let resident = run_well(Command::new("sh").args(words).current_dir(at));
+        let bytes: u64 = resident
+            .text()
+            .split_whitespace()
+            .map(|it| it.parse::<u64>().unwrap())
+            .sum();
+        assert_eq!(bytes, 0, "{name}: {resident:?}");
+    }
+}
+
+/// Both mechanisms: the control group, if there is one, and surveys.
+#[test]
+fn advice_of_the_program_does_not_evict_pages_that_were_resident() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let file = cold(directory.path().join("file"), 4 * MIB);
+    let mut files = Files::new([file.clone()]);
+    let script = format!(
+        "dd if={0} iflag=nocache count=0 && dd if={0} iflag=nocache of=/dev/null",
+        word(&file)
+    );
+    let with_group = || {
+        let mut command = nowait(["run", "--keep-cache", "--", "sh", "-c", &script]);
+        command.env("NOWAIT_LIBRARY_DIR", all_libraries());
+        command
+    };
+    for made in [&with_group as &dyn Fn() -> Command, &|| {
+        surveys(&[], &script)
+    }] {
+        check(|| {
+            files.arrange(&mut Random(3));
+            touch(&file, 0..MIB);
+            files.0[0].2 = pages(&file);
+            run_well(&mut made());
+            files.are_as_before(&script)
+        });
+    }
+    // The errors are those of the call. The script fails, since a pipe takes no advice.
+    let pipe = "true | dd iflag=nocache count=0";
+    let said = run(&mut surveys(&[], pipe));
+    assert_eq!(
+        said.code,
+        run(Command::new("sh").args(["-c", pipe])).code,
+        "{said:?}"
+    );
+}
+
+#[test]
+fn files_that_are_moved_removed_and_mapped_are_evicted() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    let mut random = Random(2);
+    cold(at.join("a"), 2 * MIB);
+    let mut files = Files::new([at.join("a")]);
+    let maps = compile("cc", "maps.c", &["-std=gnu11"], at);
+    for script in [
+        "cat a >/dev/null; mv a b; mv b a",
+        "cp a new; mv new other; rm other",
+        "cat a >new; cat new >/dev/null; mkdir d; mv new d/new; rm -r d",
+        "truncate -s 3M a; cat a >/dev/null; truncate -s 2M a; cat a >/dev/null",
+        "exec 3<a; sleep 0.1; (exec cat <&3 >/dev/null)",
+        &format!("{} a", word(&maps)),
+    ] {
+        check(|| {
+            files.arrange(&mut random);
+            run_well(surveys(&[], script).current_dir(at));
+            files.are_as_before(script)
+        });
+    }
+}
+
+/// The shell that starts `nowait run` opens these files.
+#[test]
+fn standard_input_and_output_are_surveyed() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let from = cold(directory.path().join("from"), 2 * MIB);
+    let to = directory.path().join("to");
+    let mut files = Files::new([from.clone()]);
+    check(|| {
+        files.arrange(&mut Random(4));
+        let mut command = surveys(&[], "exec cat");
+        command.stdin(File::open(&from).unwrap());
+        let status = command.stdout(File::create(&to).unwrap()).status();
+        assert!(status.unwrap().success());
+        assert_eq!(pages(&to), BTreeSet::new());
+        assert_eq!(fs::read(&to).unwrap(), files.0[0].1);
+        files.are_as_before("cat")
+    });
+}
+
+#[test]
+fn few_descriptors_are_enough() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    let paths = (0..100).map(|n| cold(at.join(format!("f{n}")), 20_000));
+    let mut files = Files::new(paths.collect::<Vec<_>>());
+    check(|| {
+        files.arrange(&mut Random(5));
+        let mut command = surveys(
+            &[],
+            "sha256sum f* >/dev/null; mkdir out; cp f* out; rm -r out",
+        );
+        command.env("NOWAIT_LIBRARY_DIR", all_libraries());
+        let mut command = without_environment(command);
+        run_well(limited(&mut command, 20).current_dir(at));
+        files.are_as_before("20 descriptors")
+    });
+}
+
+/// The command with its environment in its words: `limited` does not keep variables.
+fn without_environment(command: Command) -> Command {
+    let mut env = Command::new("env");
+    for (name, value) in command.get_envs() {
+        let value = value.unwrap().to_str().unwrap();
+        env.arg(format!("{}={value}", name.to_str().unwrap()));
+    }
+    env.arg(command.get_program()).args(command.get_args());
+    env
+}
+
+#[test]
+fn files_of_other_users_stay_as_they_are() {
+    if !is_root() {
+        return;
+    }
+    let directory = program::open_directory();
+    let file = directory.path().join("file");
+    fs::write(&file, vec![1; 4 * MIB as usize]).unwrap();
+    File::open(&file).unwrap().sync_all().unwrap();
+    evict(&file);
+    touch(&file, 0..MIB);
+    let before = pages(&file);
+    let script = format!("cat {} >/dev/null", word(&file));
+    let (mut command, place) = as_nobody(["run", "--keep-cache", "--", "sh", "-c", &script]);
+    let library = "libnowait_ahead.so";
+    slowdisk::copy_program(all_libraries().join(library), place.path().join(library)).unwrap();
+    slowdisk::copy_program(
+        all_libraries().join("libnowait_aio.so"),
+        place.path().join("libnowait_aio.so"),
+    )
+    .unwrap();
+    prepare_libraries(place.path());
+    let said = run_well(command.env("NOWAIT_LIBRARY_DIR", place.path()));
+    assert_eq!(said.err, "");
+    let lost: Vec<_> = before.difference(&pages(&file)).copied().collect();
+    // Some machines reclaim pages (DAMON).
+    assert!(
+        lost.is_empty() || Probe::new(&File::open(&file).unwrap()).is_ok(),
+        "{lost:?}"
+    );
+    assert!(
+        pages(&file).len() as u64 * PAGE > 2 * MIB,
+        "the file was evicted"
+    );
+}
+
+#[test]
+fn a_program_with_a_filter_of_its_calls_runs() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let sandbox = compile("cc", "sandbox.c", &["-std=gnu11"], directory.path());
+    fs::create_dir(directory.path().join("tree")).unwrap();
+    for how in ["listen", "inherit"] {
+        let script = format!("{} {how} tree tree", word(&sandbox));
+        let mut direct = Command::new("sh");
+        let direct = run(direct.args(["-c", &script]).current_dir(directory.path()));
+        let said = run(surveys(&[], &script).current_dir(directory.path()));
+        assert_eq!(
+            (said.code, said.text()),
+            (direct.code, direct.text()),
+            "{how}: {said:?}"
+        );
+    }
+}
+
+#[test]
+fn the_program_goes_on_if_the_helper_is_killed() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let file = cold(directory.path().join("file"), MIB);
+    // The helper is the other child of `nowait run`.
+    let script = format!(
+        "for child in $(cat /proc/$PPID/task/$PPID/children); do [ $child = $$ ] || kill -9 $child; done; \
+         for n in $(seq 1500); do : <{0}; : <{0}; : <{0}; done; cat {0}; exit 4",
+        word(&file)
+    );
+    let said = run(&mut surveys(&[], &script));
+    assert_eq!(said.code, Some(4), "{}", said.err);
+    assert_eq!(said.out, fs::read(&file).unwrap());
+}
+
+#[test]
+fn the_cache_is_as_before_if_the_program_is_killed() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let file = cold(directory.path().join("file"), 3 * MIB);
+    let mut files = Files::new([file.clone()]);
+    check(|| {
+        files.arrange(&mut Random(6));
+        let status = surveys(&[], &format!("cat {} >/dev/null; kill -9 $$", word(&file))).status();
+        assert_eq!(status.unwrap().signal(), Some(9));
+        files.are_as_before("kill -9")
+    });
+}
+
+#[test]
+fn one_line_says_why_the_cache_is_not_kept() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let built = compile("cc", "lists.c", &["-static"], directory.path());
+    let run_static = nowait([
+        "run",
+        "--keep-cache",
+        "--",
+        word(&built),
+        word(directory.path()),
+    ]);
+    let said = run(&mut without_groups(&run_static));
+    assert_eq!(said.code, Some(7));
+    let line = said.err.lines().next().unwrap_or_default();
+    assert!(
+        line.contains("is a static program") && line.contains("the page cache is not kept"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn the_report_has_a_line_for_each_mount() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let file = cold(directory.path().join("file"), 4 * MIB);
+    touch(&file, 0..MIB);
+    let script = format!("cat {} >/dev/null", word(&file));
+    let said = run_well(&mut surveys(&["--stats"], &script));
+    let line = said
+        .err
+        .lines()
+        .find(|line| line.starts_with("page cache of 1 file on /"));
+    let line = line.unwrap_or_else(|| panic!("{said:?}"));
+    assert!(
+        line.contains("1M before") && line.contains("0 left behind"),
+        "{line}"
+    );
+    assert!(!said.err.contains("read ahead"), "{said:?}");
+    let nothing = run_well(&mut surveys(&["--stats"], "true"));
+    assert_eq!(nothing.err, "page cache: no pages were added\n");
+}
+
+/// A process that another user's program shares the file with.
+#[test]
+fn a_file_that_another_process_maps_is_waited_for_no_longer() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    let file = cold(at.join("file"), MIB);
+    let maps = compile("cc", "maps.c", &["-std=gnu11"], at);
+    let mut other = Command::new(maps);
+    other
+        .arg(&file)
+        .arg("wait")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut other = other.spawn().unwrap();
+    std::io::Read::read(other.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    let before = pages(&file);
+    run_well(&mut surveys(
+        &[],
+        &format!("cat {} >/dev/null", word(&file)),
+    ));
+    assert!(before.is_subset(&pages(&file)));
+    drop(other.stdin.take());
+    assert!(other.wait().unwrap().success());
+}
