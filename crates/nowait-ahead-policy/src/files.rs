@@ -11,7 +11,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nowait::FileType;
 use nowait::residency::residency;
@@ -20,6 +21,7 @@ use nowait::walk::open_beneath;
 use rustix::fs::{Advice, OFlags, fadvise, fstat};
 
 use crate::directory::Id;
+use crate::kept_file::KeptFile;
 
 /// The files. Clones share them.
 #[derive(Clone)]
@@ -34,6 +36,8 @@ struct Shared {
     /// Readahead has ended: all files were cached already, or the program did not open those that
     /// were read.
     useless: AtomicBool,
+    /// Takes the files before they are read, if they are to be evicted at the end.
+    given_back: OnceLock<Sender<KeptFile>>,
 }
 
 #[derive(Default)]
@@ -134,6 +138,7 @@ impl Files {
             state: Mutex::default(),
             changed: Condvar::new(),
             useless: AtomicBool::new(false),
+            given_back: OnceLock::new(),
         }))
     }
 
@@ -280,7 +285,7 @@ impl Files {
             drop(state);
             let cached = taken
                 .iter()
-                .map(|(name, len)| read_ahead(&root, &path.join(name), *len))
+                .map(|(name, len)| self.read_ahead(&root, &path.join(name), *len))
                 .fold(0, |row, cached| if cached { row + 1 } else { 0 });
             state = self.state();
             state.cached = if cached == taken.len() as u32 {
@@ -296,6 +301,31 @@ impl Files {
         state.queue.clear();
         drop(state);
         self.0.changed.notify_all();
+    }
+
+    /// Begins to read the first bytes of a file. Returns true if they were cached.
+    fn read_ahead(&self, root: &OwnedFd, path: &Path, len: u64) -> bool {
+        let Some(file) = open_regular(root, path) else {
+            return false;
+        };
+        let cached = residency(&file, 0..len)
+            .ok()
+            .and_then(|answer| answer.known());
+        if cached.is_some_and(|residency| residency.cached >= residency.pages) {
+            return true;
+        }
+        if let Some(to) = self.0.given_back.get()
+            && let Some(file) = KeptFile::before_readahead(&file)
+        {
+            let _ = to.send(file);
+        }
+        let _ = fadvise(&file, 0, std::num::NonZeroU64::new(len), Advice::WillNeed);
+        false
+    }
+
+    /// Sends the files to `to` before they are read.
+    pub fn give_back(&self, to: Sender<KeptFile>) {
+        let _ = self.0.given_back.set(to);
     }
 
     /// The sums over all files.
@@ -436,21 +466,6 @@ fn open_regular(root: &OwnedFd, path: &Path) -> Option<OwnedFd> {
     nowait::reopen(&held, OFlags::RDONLY | OFlags::NONBLOCK).ok()
 }
 
-/// Begins to read the first bytes of a file. Returns true if they were cached.
-fn read_ahead(root: &OwnedFd, path: &Path, len: u64) -> bool {
-    let Some(file) = open_regular(root, path) else {
-        return false;
-    };
-    let cached = residency(&file, 0..len)
-        .ok()
-        .and_then(|answer| answer.known());
-    if cached.is_some_and(|residency| residency.cached >= residency.pages) {
-        return true;
-    }
-    let _ = fadvise(&file, 0, std::num::NonZeroU64::new(len), Advice::WillNeed);
-    false
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -519,7 +534,7 @@ mod tests {
         let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
         inotify::add_watch(&watch, &fifo, inotify::WatchFlags::OPEN).unwrap();
         let root = std::fs::File::open(directory.path()).unwrap().into();
-        assert!(!read_ahead(&root, Path::new("fifo"), 4096));
+        assert!(!Files::new(1 << 30).read_ahead(&root, Path::new("fifo"), 4096));
         let mut events = [MaybeUninit::uninit(); 512];
         let mut events = inotify::Reader::new(&watch, &mut events);
         assert!(events.next().is_err(), "the FIFO was opened");

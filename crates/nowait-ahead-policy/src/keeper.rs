@@ -28,6 +28,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::directory::Id;
 use crate::kept_file::{self, KeptFile};
 use crate::process::{OtherRights, Process};
+use crate::readahead::Readahead;
 use crate::uses::Processes;
 
 /// A thread that keeps the page cache.
@@ -61,6 +62,8 @@ pub struct Sums {
 
 struct State {
     channel: Arc<Channel>,
+    /// Files that are about to be read ahead.
+    read_ahead: Receiver<KeptFile>,
     processes: Processes,
     /// The parts of files that were told of, by the thread that has.
     parts: HashMap<(u32, Id), Vec<Range<u64>>>,
@@ -91,11 +94,14 @@ const MAX_RENAMED: usize = 10_000;
 const LONGEST: Duration = Duration::from_secs(10);
 
 impl Keeper {
-    /// Starts the thread. If that fails, nothing is evicted.
-    pub fn start(channel: Arc<Channel>) -> Keeper {
+    /// Starts the thread. If that fails, nothing is evicted. What `readahead` reads from now on is
+    /// evicted when the program has ended.
+    pub fn start(channel: Arc<Channel>, readahead: &Readahead) -> Keeper {
+        let (before_readahead, read_ahead) = mpsc::channel();
+        readahead.give_back(before_readahead);
         let stop = Arc::new(AtomicBool::new(false));
         let (to, end) = mpsc::channel();
-        let (stopped, mut state) = (stop.clone(), State::new(channel.clone()));
+        let (stopped, mut state) = (stop.clone(), State::new(channel.clone(), read_ahead));
         let thread = std::thread::Builder::new().name("keep".to_owned());
         let _ = thread.spawn(move || drop(to.send(state.run(&stopped))));
         Keeper { channel, stop, end }
@@ -110,10 +116,11 @@ impl Keeper {
 }
 
 impl State {
-    fn new(channel: Arc<Channel>) -> State {
+    fn new(channel: Arc<Channel>, read_ahead: Receiver<KeptFile>) -> State {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         State {
             channel,
+            read_ahead,
             processes: Processes::default(),
             parts: HashMap::new(),
             directories: HashMap::new(),
@@ -147,12 +154,14 @@ impl State {
         {
             self.handle(&event);
         }
+        self.take_read_ahead();
         self.find_renamed();
         self.finish(deadline);
         self.report(reader.lost())
     }
 
     fn handle(&mut self, event: &Event) {
+        self.take_read_ahead();
         match event.kind {
             Kind::Missing => {
                 if self.parts.len() >= MAX_PARTS {
@@ -179,6 +188,13 @@ impl State {
                 self.directories.insert(event.id.1, path.into());
             }
             _ => {}
+        }
+    }
+
+    /// The survey of a file that was read ahead precedes that of the program.
+    fn take_read_ahead(&mut self) {
+        while let Ok(file) = self.read_ahead.try_recv() {
+            self.files.entry(file.id).or_insert(file);
         }
     }
 
@@ -247,6 +263,7 @@ impl State {
     /// Evicts files that the program does not use any more, and the windows behind its position in
     /// large ones.
     fn check(&mut self) {
+        self.take_read_ahead();
         self.find_renamed();
         if self.files.is_empty() {
             return;
@@ -260,7 +277,7 @@ impl State {
                 file.evict_behind(position);
                 return true;
             }
-            let is_over = file.evict(now);
+            let is_over = !file.is_read_ahead && file.evict(now);
             if is_over {
                 add_sums(sums, file, 0);
             }
@@ -271,7 +288,7 @@ impl State {
 
     /// Evicts the rest. Does not wait for pages that are written already: another process uses them.
     fn finish(&mut self, deadline: Instant) {
-        const ROUNDS: u32 = 4;
+        const ROUNDS: u32 = 7;
         let mut pause = Duration::from_millis(1);
         for round in 0.. {
             let sums = &mut self.sums;

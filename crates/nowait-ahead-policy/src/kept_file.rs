@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nowait::residency::{Residency, residency};
+use nowait::residency::{Residency, page_map, page_size, residency};
 use rustix::fs::{
     Advice, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fadvise,
     makedev, open, openat2, readlink, statx,
@@ -19,11 +19,13 @@ pub struct KeptFile {
     fd: Option<OwnedFd>,
     /// The path by which the file is opened again. Empty while there is a descriptor.
     path: PathBuf,
-    id: Id,
+    pub id: Id,
     /// The ID of the mount.
     pub mount: u64,
     /// The ranges that were not resident, in order.
     missing: Vec<Range<u64>>,
+    /// It was read ahead, and is not evicted before the program has ended.
+    pub is_read_ahead: bool,
     /// The bytes that were resident.
     pub before: u64,
     size: u64,
@@ -76,6 +78,7 @@ impl KeptFile {
             id,
             mount: stat.stx_mnt_id,
             missing,
+            is_read_ahead: false,
             before: size.saturating_sub(lost),
             size,
             evicted_to: 0,
@@ -84,6 +87,25 @@ impl KeptFile {
             attempts: 0,
             next: Instant::now(),
         })
+    }
+
+    /// A file that is about to be read ahead of the program, and is evicted when it has ended. `None`
+    /// as for [`new`](KeptFile::new), and without a survey.
+    pub fn before_readahead(file: &OwnedFd) -> Option<KeptFile> {
+        let id = id_of(&stat(file)?);
+        let map = page_map(file, 0..u64::MAX).ok()?.known()?;
+        let mut missing = Vec::new();
+        let mut end = 0;
+        for range in map.resident() {
+            missing.push(end..range.start);
+            end = range.end.next_multiple_of(page_size());
+        }
+        missing.push(end..u64::MAX);
+        missing.retain(|range| !range.is_empty());
+        let mut kept = KeptFile::new(file, id, missing)?;
+        kept.close();
+        kept.is_read_ahead = true;
+        Some(kept)
     }
 
     /// Returns true if the file is evicted behind its reader.
@@ -207,7 +229,7 @@ impl KeptFile {
 fn cached(fd: &OwnedFd, range: Range<u64>) -> Option<Left> {
     let found: Residency = residency(fd, range).ok()?.known()?;
     let unwritten = found.dirty.unwrap_or(found.cached) + found.writeback.unwrap_or(0);
-    let page = nowait::residency::page_size();
+    let page = page_size();
     Some(Left {
         left: found.cached * page,
         unwritten: unwritten * page,

@@ -3,12 +3,14 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 use nowait_ahead_channel::Channel;
 
 use crate::directories;
 use crate::files::{self, Files};
 use crate::follow::{Activity, Follower, Following};
+use crate::kept_file::KeptFile;
 use crate::trees::Trees;
 
 /// Reads ahead of a program.
@@ -54,6 +56,13 @@ impl Readahead {
     /// pthread_create(3).
     pub fn walk(&self, root: &Path) -> io::Result<()> {
         self.trees.walk_watched(root)
+    }
+
+    /// Sends the files whose data is read to `to`, before that.
+    pub(crate) fn give_back(&self, to: Sender<KeptFile>) {
+        if let Some(files) = &self.files {
+            files.give_back(to);
+        }
     }
 
     /// Follows the program by its events, if there is a channel. Does nothing if it is followed

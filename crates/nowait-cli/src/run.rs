@@ -9,19 +9,20 @@ mod libraries;
 mod report;
 
 use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nowait_ahead_channel::{Listening, Moment, SURVEY_VARIABLE, VARIABLE};
+use nowait_ahead_channel::{Channel, Listening, Moment, SURVEY_VARIABLE, VARIABLE};
 use nowait_ahead_policy::Readahead;
 use nowait_page_cache::{Allowed, Budget};
 
 use crate::messages::say;
 use crate::problem::Problem;
 
-use child::{Child, Signals};
+use child::{Child, End, Signals};
 use group::Group;
 use helper::{Helper, Work};
 
@@ -115,7 +116,7 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
     })?;
     let ahead =
         args.ahead || (args.walk.is_empty() && (args.data || !(args.aio || args.keep_cache)));
-    let mut command = std::process::Command::new(name);
+    let mut command = Command::new(name);
     command.args(arguments);
     if (ahead || args.aio)
         && let Some(note) = command::note(name, ahead)
@@ -123,94 +124,124 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
         say(format_args!("nowait: {note}"));
     }
     // The helper is in the group, too.
-    let (mut group, surveys) = match args.keep_cache {
+    let (mut group, needs_surveys) = match args.keep_cache {
         true => keep(name),
         false => (None, false),
     };
-    let is_watched = ahead || surveys || group.is_some() && libraries::has(AHEAD);
+    let is_watched = ahead || needs_surveys || group.is_some() && libraries::has(AHEAD);
     let libraries = [
         is_watched.then_some(AHEAD),
         args.aio.then_some("libnowait_aio.so"),
     ];
     libraries::preload(&mut command, libraries.into_iter().flatten())?;
     // The descriptors of the memory stay open as long as this process runs.
-    let mut channel = |is_wanted: bool, variable, consequence| {
-        let made = is_wanted.then(|| libraries::channel(&mut command, variable))?;
-        let note = |problem: &_| say(format_args!("nowait: {problem}: {consequence}"));
-        let (channel, memory) = made.inspect_err(note).ok()?;
-        Some((Arc::new(channel), memory))
+    let listening = match needs_surveys {
+        true => Listening::Directories,
+        // In a group, the library only keeps the program from evicting pages.
+        false => Listening::Off,
     };
-    // In a group, the library keeps the program from evicting pages that were resident before.
-    let kept = channel(
-        is_watched && args.keep_cache,
-        SURVEY_VARIABLE,
-        "the page cache is not kept",
-    );
-    if group.is_some()
-        && let Some((channel, _)) = &kept
-    {
-        channel.listen(Listening::Off);
-    }
-    let surveys = kept.as_ref().filter(|_| surveys);
-    let channel = channel(ahead, VARIABLE, "nothing is read ahead");
+    let kept = (is_watched && args.keep_cache)
+        .then(|| channel(&mut command, SURVEY_VARIABLE, listening))
+        .flatten();
+    let surveys = kept.as_ref().filter(|_| needs_surveys);
+    let listening = match args.data {
+        true => Listening::Files,
+        false => Listening::Directories,
+    };
+    let events = ahead
+        .then(|| channel(&mut command, VARIABLE, listening))
+        .flatten();
     let available = || Budget::new(Allowed::Percent(100)).max();
-    let events = channel.as_ref().map(|(channel, _)| channel.clone());
-    if args.data
-        && let Some(events) = &events
-    {
-        events.listen(Listening::Files);
-    }
+    let shared = |channel: &(Arc<Channel>, OwnedFd)| channel.0.clone();
     let mut work = Work {
         walk: args.walk.clone(),
-        readahead: Readahead::new(events, args.data, available),
-        surveys: surveys.map(|(channel, _)| channel.clone()),
+        readahead: Readahead::new(events.as_ref().map(shared), args.data, available),
+        surveys: surveys.map(shared),
     };
-    let mut helper = None;
-    if !args.walk.is_empty() {
-        let mut walks = Helper::start(&mut work).map_err(|e| Problem::of("cannot walk", e))?;
-        // Signals have their usual effect until the program starts.
-        walks.is_ready()?;
-        helper = Some(walks);
-    }
-    let begun = Moment::now();
-    let mut child = Child::spawn(&command, Signals::block()?)?;
-    if let Some((channel, _)) = &channel {
-        // From now on the library measures the time of calls.
-        channel.learn_speed(&begun);
-    }
-    let is_wanted = surveys.is_some() || channel.is_some() && !child.ends_within(HELPER_DELAY);
-    if helper.is_none() && is_wanted {
-        // Nothing is read ahead or evicted if the helper cannot be started.
-        helper = Helper::start(&mut work).ok();
-    }
-    let end = child.wait();
-    let report = match helper {
-        Some(helper) => helper.stop(args.stats),
-        None => Some(work.report()),
-    };
+    let end = supervise(
+        &command,
+        &mut work,
+        events.as_ref().map(|it| &*it.0),
+        args.stats,
+    );
     let kept = group.as_mut().and_then(Group::end);
     if args.stats {
-        let missing = "nowait: the report is missing: the process that reads ahead does not answer";
-        let report = report.as_deref().map_or(missing, str::trim_end);
-        if !report.is_empty() {
-            say(report);
-        }
         kept.into_iter().for_each(say);
     }
     Ok(end?.exit())
 }
 
+/// Runs the program to its end, with a helper if there is work for one.
+fn supervise(
+    command: &Command,
+    work: &mut Work,
+    events: Option<&Channel>,
+    wants_report: bool,
+) -> Result<End, Problem> {
+    let mut helper = None;
+    if !work.walk.is_empty() {
+        let mut walks = Helper::start(work).map_err(|e| Problem::of("cannot walk", e))?;
+        // Signals have their usual effect until the program starts.
+        walks.is_ready()?;
+        helper = Some(walks);
+    }
+    let begun = Moment::now();
+    let mut child = Child::spawn(command, Signals::block()?)?;
+    if let Some(channel) = events {
+        // From now on the library measures the time of calls.
+        channel.learn_speed(&begun);
+    }
+    let is_wanted = work.surveys.is_some() || events.is_some() && !child.ends_within(HELPER_DELAY);
+    if helper.is_none() && is_wanted {
+        // Nothing is read ahead or evicted if the helper cannot be started.
+        helper = Helper::start(work).ok();
+    }
+    let end = child.wait();
+    let report = match helper {
+        Some(helper) => helper.stop(wants_report),
+        None => Some(work.report()),
+    };
+    if wants_report {
+        let missing = "nowait: the report is missing: the process that reads ahead does not answer";
+        let report = report.as_deref().map_or(missing, str::trim_end);
+        if !report.is_empty() {
+            say(report);
+        }
+    }
+    end
+}
+
+/// A channel, with a descriptor that stays open as long as programs attach. `None`, with a note for
+/// the user, if there is no memory.
+fn channel(
+    command: &mut Command,
+    variable: &str,
+    to: Listening,
+) -> Option<(Arc<Channel>, OwnedFd)> {
+    let note = |problem: &_| {
+        say(format_args!(
+            "nowait: {problem}: nothing is read ahead or kept"
+        ))
+    };
+    let (channel, memory) = libraries::channel(command, variable)
+        .inspect_err(note)
+        .ok()?;
+    channel.listen(to);
+    Some((Arc::new(channel), memory))
+}
+
 /// Enters a control group of the program's own. If that is not possible, returns true if files can
 /// be surveyed instead.
 fn keep(name: &OsStr) -> (Option<Group>, bool) {
-    match (Group::enter(), command::note(name, false)) {
-        (Ok(group), _) => (Some(group), false),
-        (Err(_), None) => (None, true),
-        (Err(error), Some(note)) => {
-            say(format_args!(
-                "nowait: {note}; cannot make a memory control group: {error}: the page cache is not kept"
-            ));
-            (None, false)
-        }
-    }
+    let error = match Group::enter() {
+        Ok(group) => return (Some(group), false),
+        Err(error) => error,
+    };
+    let Some(note) = command::note(name, false) else {
+        return (None, true);
+    };
+    say(format_args!(
+        "nowait: {note}; cannot make a memory control group: {error}: the page cache is not kept"
+    ));
+    (None, false)
 }

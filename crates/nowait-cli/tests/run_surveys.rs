@@ -90,11 +90,8 @@ impl Files {
             assert_eq!(*bytes, fs::read(path).unwrap(), "{what}: {path:?}");
             now.len() == resident.len()
         };
-        // All are looked at before the contents make pages resident.
-        self.0
-            .iter()
-            .map(is_as_before)
-            .fold(true, |all, it| all && it)
+        let checked: Vec<bool> = self.0.iter().map(is_as_before).collect();
+        checked.into_iter().all(|it| it)
     }
 }
 
@@ -125,7 +122,7 @@ fn run_well(command: &mut Command) -> Said {
 fn random_script(random: &mut Random, names: &[&str], writes: bool) -> String {
     let mut script = String::new();
     for process in 0..3 {
-        script.push_str("(");
+        script.push('(');
         for step in 0..6 {
             let name = names[random.below(names.len() as u64) as usize];
             let (skip, count) = (random.below(600), 1 + random.below(600));
@@ -358,6 +355,29 @@ fn standard_input_and_output_are_surveyed() {
         assert_eq!(fs::read(&to).unwrap(), files.0[0].1);
         files.are_as_before("cat")
     });
+}
+
+/// The program opens some of the files that are read ahead of it.
+#[test]
+fn what_is_read_ahead_is_given_back() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    fs::create_dir(at.join("tree")).unwrap();
+    let paths = (0..400).map(|n| cold(at.join(format!("tree/f{n}")), 20_000));
+    let mut files = Files::new(paths.collect::<Vec<_>>());
+    let mut read = false;
+    check(|| {
+        files.arrange(&mut Random(7));
+        let options = ["--stats", "--data", "--walk", "tree"];
+        let script = "cat tree/f1* >/dev/null; sleep 0.2";
+        let said = run_well(surveys(&options, script).current_dir(at));
+        read |= said.err.contains(" of ") && !said.err.contains("read ahead 0 of 0 files");
+        files.are_as_before("--data")
+    });
+    assert!(read, "nothing was read ahead");
 }
 
 #[test]

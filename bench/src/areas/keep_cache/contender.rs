@@ -1,4 +1,5 @@
-//! The contenders: the program alone, under `nowait run --keep-cache`, and under nocache.
+//! The contenders: the program alone, under `nowait run --keep-cache` by both mechanisms, and under
+//! nocache.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,15 +14,17 @@ use crate::harness::processes::NO_NOWAIT;
 pub enum Name {
     /// The program alone
     Direct,
-    /// nowait run --keep-cache
+    /// nowait run --keep-cache, by a control group
     Nowait,
+    /// nowait run --keep-cache, where no control group can be made
+    Surveys,
     /// nocache
     Nocache,
 }
 
 impl Named for Name {
     fn is_ours(&self) -> bool {
-        *self == Name::Nowait
+        matches!(self, Name::Nowait | Name::Surveys)
     }
 }
 
@@ -29,9 +32,8 @@ impl Name {
     pub fn fits(self, nowait: &Path) -> Fit {
         match self {
             Name::Direct => Fit::Yes,
-            Name::Nowait => {
-                let mut command = Command::new(nowait);
-                match command.args(["run", "--keep-cache", "--", "true"]).output() {
+            Name::Nowait | Name::Surveys => {
+                match self.run(nowait).arg("true").output() {
                     Err(_) => Fit::No(NO_NOWAIT.into()),
                     Ok(said) if !said.stderr.is_empty() || !said.status.success() => {
                         let said = String::from_utf8_lossy(&said.stderr);
@@ -48,9 +50,9 @@ impl Name {
     pub fn command(self, nowait: &Path, program: Program) -> Command {
         let mut command = match self {
             Name::Direct => Command::new("sh"),
-            Name::Nowait => {
-                let mut command = Command::new(nowait);
-                command.args(["run", "--keep-cache", "--", "sh"]);
+            Name::Nowait | Name::Surveys => {
+                let mut command = self.run(nowait);
+                command.arg("sh");
                 command
             }
             Name::Nocache => {
@@ -60,6 +62,21 @@ impl Name {
             }
         };
         command.args(["-c", program.script()]);
+        command
+    }
+
+    /// `nowait run`. For surveys, in a mount namespace in which a directory hides the control groups.
+    fn run(self, nowait: &Path) -> Command {
+        const HIDE: &str = r#"mount -t tmpfs none /sys/fs/cgroup && exec "$@""#;
+        let mut command = match self {
+            Name::Surveys => {
+                let mut command = Command::new("unshare");
+                command.args(["--mount", "sh", "-c", HIDE, "sh"]).arg(nowait);
+                command
+            }
+            _ => Command::new(nowait),
+        };
+        command.args(["run", "--keep-cache", "--"]);
         command
     }
 }

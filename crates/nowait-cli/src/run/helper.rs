@@ -150,6 +150,8 @@ impl Work {
         if prepare(socket.as_raw_fd(), parent).is_none() {
             end();
         }
+        let surveys = self.surveys.clone();
+        let keeper = surveys.map(|channel| Keeper::start(channel, &self.readahead));
         if !self.walk.is_empty() {
             let begun = self.begin_walks();
             let message = match &begun {
@@ -167,7 +169,6 @@ impl Work {
         // The program could not unmount the filesystem of the working directory.
         let _ = rustix::process::chdir("/");
         self.readahead.follow();
-        let keeper = self.surveys.clone().map(Keeper::start);
         // `nowait run` sends nothing, and shuts the socket down when the program has ended.
         let _ = socket.read(&mut [0]);
         let report = self.report();
