@@ -48,11 +48,11 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     walk: Vec<PathBuf>,
 
-    /// Evict what the program has added to the page cache, when it has ended
+    /// Evict what the program has added to the page cache
     #[arg(long)]
     keep_cache: bool,
 
-    /// At the end, print what was read ahead, used and wasted
+    /// At the end, print what was read ahead, used and wasted, and the residency of the program's files
     #[arg(long)]
     stats: bool,
 
@@ -68,8 +68,7 @@ const HELPER_DELAY: Duration = Duration::from_millis(3);
 
 const DETAILS: &str = "\
 The program does the same as without `nowait run`. A library that is preloaded (ld.so(8)) reports which directories the program
-lists, and how long its calls of stat(2) take. The library makes no system call, so a sandbox (seccomp(2)) does not notice
-it. If the program opens a large directory that is not cached, `nowait run` lists it with many requests in flight, and loads
+lists, and how long its calls of stat(2) take. The library makes no system call in a program with a sandbox (seccomp(2)). If the program opens a large directory that is not cached, `nowait run` lists it with many requests in flight, and loads
 some thousands of its inodes. If calls of stat(2) wait for the disk, it loads the inodes of the directory, and of the directories
 below it that the program enters. It stays a bounded number of inodes ahead. With --data, and if the program opens files of
 these directories, it also reads the beginning of the other files, within a tenth of the available memory. A few directories are
@@ -85,8 +84,18 @@ sandbox.
 With --keep-cache, the program runs in a memory control group of its own (cgroups(7)), which has no limit. When the program has
 ended, the pages that it has added to the page cache are evicted once they are written to the disk, and the group is removed. Pages
 that were cached before stay. Pages that the program has read first go, also if another program uses them now. This needs the right
-to make the group: root with version 1, or a group above this one that was delegated with version 2. If `nowait run` is killed, the
-pages and the group stay until the next `nowait run --keep-cache`.
+to make the group: root with version 1, or a group above this one that was delegated with version 2.
+
+Without that right, the preloaded library asks for the residency of each file that the program opens, and the other pages are evicted
+behind the program: of large files in windows of 8 MiB, of others when they are closed, and of files that --data reads ahead when
+the program has ended. No page is evicted of files that the user neither owns nor may write, of files in a process with a
+sandbox, and of files that the library does not see: programs themselves, their libraries, and files of static programs and those
+in Go. Files that are read by pread(2) are evicted when they are closed. A filesystem cannot be unmounted for some milliseconds
+after its last file was closed.
+
+With either, posix_fadvise(2) with POSIX_FADV_DONTNEED evicts nothing, since it would also evict pages that were cached before, and
+copy_file_range(2) copies at most 8 MiB in a call. If `nowait run` is killed, pages that were not evicted yet stay. The group stays until
+the next `nowait run --keep-cache`. Data that is not written after 10 seconds stays, too.
 
 Environment:
   NOWAIT_AHEAD=off     the library reports nothing
