@@ -457,6 +457,9 @@ fn a_program_with_a_filter_of_its_calls_runs() {
     let directory = directory();
     let sandbox = compile("cc", "sandbox.c", &["-std=gnu11"], directory.path());
     fs::create_dir(directory.path().join("tree")).unwrap();
+    for name in ["file1", "file2"] {
+        fs::write(directory.path().join("tree").join(name), "text").unwrap();
+    }
     for how in ["listen", "inherit"] {
         let script = format!("{} {how} tree tree", word(&sandbox));
         let mut direct = Command::new("sh");
