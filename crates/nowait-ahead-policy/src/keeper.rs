@@ -65,6 +65,8 @@ struct State {
     /// Files that are about to be read ahead.
     read_ahead: Receiver<KeptFile>,
     processes: Processes,
+    /// Processes that were looked at since the last check.
+    found: HashMap<u32, Option<Result<Process, OtherRights>>>,
     /// The parts of files that were told of, by the thread that has.
     parts: HashMap<(u32, Id), Vec<Range<u64>>>,
     /// The paths of directories, by inode number.
@@ -86,9 +88,11 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const SHARE: u32 = 10;
 /// The maximum number of files whose survey is incomplete. A thread may end before it completes one.
 const MAX_PARTS: usize = 1024;
+/// The maximum number of processes that are looked at once for several events.
+const MAX_FOUND: usize = 4;
 /// The maximum number of directories whose paths are known.
 const MAX_DIRECTORIES: usize = 100_000;
-/// The maximum number of files that are looked for at once.
+/// The maximum number of files that are looked for at once by their inode numbers.
 const MAX_RENAMED: usize = 10_000;
 /// The longest time that pages are waited for which are not yet written.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -122,6 +126,7 @@ impl State {
             channel,
             read_ahead,
             processes: Processes::default(),
+            found: HashMap::new(),
             parts: HashMap::new(),
             directories: HashMap::new(),
             files: HashMap::new(),
@@ -201,31 +206,36 @@ impl State {
     /// Adds the file of an event. It is not added if its process has other rights than this one. A
     /// process that has ended is taken to have had the same rights, unless another process has not.
     fn opened(&mut self, event: &Event, missing: Vec<Range<u64>>) {
-        let new = |held: OwnedFd| KeptFile::new(&held, event.id, missing.clone());
-        match Process::find(event.tid) {
-            Some(Ok(process)) => {
-                let number = (event.time as u32).cast_signed();
-                let file = process.hold(number, b"").and_then(new);
-                let by_path = || process.hold(event.fd, &event.path).and_then(new);
-                if let Some(file) = file.or_else(by_path) {
-                    return self.insert(event.id, file);
-                }
+        // To look at a process takes longer than all else. Each has a descriptor.
+        if self.found.len() >= MAX_FOUND {
+            self.found.clear();
+        }
+        let processes = &mut self.found;
+        let found = processes
+            .entry(event.tid)
+            .or_insert_with(|| Process::find(event.tid));
+        let process = match found {
+            Some(Err(OtherRights)) => {
+                self.has_others = true;
+                return;
             }
-            Some(Err(OtherRights)) => self.has_others = true,
-            None => {}
-        }
-        if self.has_others {
-            return;
-        }
+            Some(Ok(process)) => Some(process),
+            None if self.has_others => return,
+            None => None,
+        };
+        let new = |held: OwnedFd| KeptFile::new(&held, event.id, missing.clone());
         let directory = self.directories.get(&event.stats);
         let directory = directory.map_or(Path::new(""), PathBuf::as_path);
         let path = directory.join(OsStr::from_bytes(&event.path));
-        if !path.is_absolute() {
-            return;
-        }
-        match kept_file::hold(&path).and_then(new) {
+        let by_path = || path.is_absolute().then(|| kept_file::hold(&path))?;
+        let number = (event.time as u32).cast_signed();
+        let by_number = || process.as_ref()?.hold(number, b"");
+        let as_process = || process.as_ref()?.hold(event.fd, &event.path);
+        let file = by_path().and_then(new);
+        let file = file.or_else(|| by_number().and_then(new));
+        match file.or_else(|| as_process().and_then(new)) {
             Some(file) => self.insert(event.id, file),
-            None if self.renamed.len() < MAX_RENAMED => {
+            None if path.is_absolute() && self.renamed.len() < MAX_RENAMED => {
                 self.renamed.insert(event.id.1, (path, event.id, missing));
             }
             None => {}
@@ -263,6 +273,7 @@ impl State {
     /// Evicts files that the program does not use any more, and the windows behind its position in
     /// large ones.
     fn check(&mut self) {
+        self.found.clear();
         self.take_read_ahead();
         self.find_renamed();
         if self.files.is_empty() {
@@ -293,7 +304,7 @@ impl State {
         for round in 0.. {
             let sums = &mut self.sums;
             self.files.retain(|_, file| {
-                let left = file.evict_all().unwrap_or_default();
+                let left = file.evict_all(true).unwrap_or_default();
                 let is_over = file.is_clean() || left.unwritten == 0 && round >= ROUNDS;
                 if is_over || left.left == 0 && round >= ROUNDS {
                     add_sums(sums, file, left.left);
@@ -308,7 +319,7 @@ impl State {
             pause = (2 * pause).min(Duration::from_millis(64));
         }
         for (_, mut file) in self.files.drain() {
-            let left = file.evict_all().unwrap_or_default();
+            let left = file.evict_all(true).unwrap_or_default();
             add_sums(&mut self.sums, &file, left.left);
         }
     }

@@ -47,6 +47,8 @@ pub struct Left {
     pub left: u64,
     /// The bytes of these that are not yet written to the device.
     pub unwritten: u64,
+    /// Some are known to be changed.
+    pub is_dirty: bool,
 }
 
 /// The bytes that are evicted at once behind a reader. It is a multiple of the greatest folio.
@@ -129,12 +131,17 @@ impl KeptFile {
     pub fn evict_behind(&mut self, position: u64) {
         let end = position / WINDOW * WINDOW;
         (self.clean, self.is_evicted) = (0, false);
-        if end > self.evicted_to
-            && let Some(fd) = self.open()
-        {
-            self.evict_to(&fd, end);
-            self.evicted_to = end;
+        if end <= self.evicted_to {
+            return;
         }
+        match &self.fd {
+            Some(fd) => self.evict_to(fd, end),
+            None => {
+                let Some(fd) = self.open() else { return };
+                self.evict_to(&fd, end);
+            }
+        }
+        self.evicted_to = end;
     }
 
     /// Evicts the pages of a file that the program does not use any more. Returns true if it may be
@@ -143,32 +150,41 @@ impl KeptFile {
         if now < self.next {
             return false;
         }
-        let left = self.evict_all();
+        let left = self.evict_all(false);
         self.next = now + FIRST_PAUSE * (1 << self.attempts.min(5));
         self.attempts += 1;
         left.is_none() || self.clean >= MIN_CLEAN
     }
 
-    /// Evicts all pages that were missing. `None` if the file cannot be opened any more.
-    pub fn evict_all(&mut self) -> Option<Left> {
-        let fd = self.open()?;
-        let stat = stat(&fd)?;
+    /// Evicts all pages that were missing. Dirty pages are left unless the program `is_over`. Returns
+    /// what was there before, or `None` if the file cannot be opened any more.
+    pub fn evict_all(&mut self, is_over: bool) -> Option<Left> {
+        let again;
+        let fd = match &self.fd {
+            Some(fd) => fd,
+            None => {
+                again = self.open()?;
+                &again
+            }
+        };
+        let stat = stat(fd)?;
         self.size = stat.stx_size;
         if stat.stx_nlink == 0 {
             return None;
         }
-        let mut left = self.left(&fd)?;
-        if self.is_evicted && left.left == 0 {
-            self.clean += 1;
-        } else {
-            self.evict_to(&fd, u64::MAX);
-            (self.clean, self.is_evicted) = (0, true);
-            left = self.left(&fd)?;
+        let left = self.left(fd)?;
+        // The advice would write each file by itself. The program or the kernel writes many together.
+        if left.is_dirty && !is_over {
+            return Some(left);
         }
-        if left.left == 0 {
-            // The program may unmount the filesystem.
-            self.close();
+        if left.left > 0 || !self.is_evicted {
+            self.evict_to(fd, u64::MAX);
         }
+        self.clean = match left.left {
+            0 if self.is_evicted => self.clean + 1,
+            _ => 0,
+        };
+        self.is_evicted = true;
         Some(left)
     }
 
@@ -179,9 +195,12 @@ impl KeptFile {
 
     /// The bytes that are resident. 0 if that is not known.
     pub fn after(&self) -> u64 {
-        self.open()
-            .and_then(|fd| cached(&fd, 0..u64::MAX))
-            .map_or(0, |it| it.left)
+        let whole = |fd: &OwnedFd| cached(fd, 0..u64::MAX);
+        let cached = match &self.fd {
+            Some(fd) => whole(fd),
+            None => self.open().and_then(|fd| whole(&fd)),
+        };
+        cached.map_or(0, |it| it.left)
     }
 
     fn evict_to(&self, fd: &OwnedFd, end: u64) {
@@ -209,19 +228,15 @@ impl KeptFile {
             let more = cached(fd, range.clone())?;
             sum.left += more.left;
             sum.unwritten += more.unwritten;
+            sum.is_dirty |= more.is_dirty;
         }
         Some(sum)
     }
 
-    /// The descriptor, or another one by the path.
+    /// Opens the file by its path.
     fn open(&self) -> Option<OwnedFd> {
-        match &self.fd {
-            Some(fd) => fd.try_clone().ok(),
-            None => {
-                let held = hold(&self.path)?;
-                (id_of(&stat(&held)?) == self.id).then(|| reopen(&held))?
-            }
-        }
+        let held = hold(&self.path)?;
+        (id_of(&stat(&held)?) == self.id).then(|| reopen(&held))?
     }
 }
 
@@ -233,6 +248,7 @@ fn cached(fd: &OwnedFd, range: Range<u64>) -> Option<Left> {
     Some(Left {
         left: found.cached * page,
         unwritten: unwritten * page,
+        is_dirty: found.dirty.is_some_and(|pages| pages > 0),
     })
 }
 

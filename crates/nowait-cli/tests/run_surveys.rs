@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use nowait::residency::{Probe, page_map};
 use program::{
     MIB, PAGE, Said, all_libraries, as_nobody, cold, compile, directory, evict, limited, nowait,
-    prepare_libraries, run, touch, word,
+    prepare_libraries, run, run_with, touch, word,
 };
 use slowdisk::{Filesystem, TestMount};
 
@@ -257,7 +257,7 @@ fn real_programs_leave_the_cache_as_it_was() {
             );
             files.are_as_before(name)
         });
-        let script = "find out -type f -size +64k | xargs -r \"$0\" fincore -b -n -o res";
+        let script = "find out -type f -size +0 | xargs -r \"$0\" fincore -b -n -o res";
         let words = ["-c", script, env!("CARGO_BIN_EXE_nowait")];
         let resident = run_well(Command::new("sh").args(words).current_dir(at));
         let bytes: u64 = resident
@@ -464,7 +464,7 @@ fn a_program_with_a_filter_of_its_calls_runs() {
         let script = format!("{} {how} tree tree", word(&sandbox));
         let mut direct = Command::new("sh");
         let direct = run(direct.args(["-c", &script]).current_dir(directory.path()));
-        let said = run(surveys(&[], &script).current_dir(directory.path()));
+        let said = run_with(surveys(&[], &script).current_dir(directory.path()), b"text");
         assert_eq!(
             (said.code, said.text()),
             (direct.code, direct.text()),
