@@ -149,9 +149,7 @@ impl State {
             {
                 self.handle(&event);
             }
-            let began = Instant::now();
-            self.check();
-            interval = INTERVAL.max(began.elapsed() * SHARE);
+            interval = INTERVAL.max(self.check() * SHARE);
         }
         let deadline = Instant::now() + LONGEST;
         while Instant::now() < deadline
@@ -271,46 +269,59 @@ impl State {
     }
 
     /// Evicts files that the program does not use any more, and the windows behind its position in
-    /// large ones.
-    fn check(&mut self) {
+    /// large ones. Returns how long it took to find the files that are in use.
+    fn check(&mut self) -> Duration {
         self.found.clear();
         self.take_read_ahead();
         self.find_renamed();
         if self.files.is_empty() {
-            return;
+            return Duration::ZERO;
         }
+        let began = Instant::now();
         let files = &self.files;
         let is_large = |id| files.get(&id).is_some_and(KeptFile::is_large);
         let uses = self.processes.uses(is_large);
+        let took = began.elapsed();
         let (now, sums) = (Instant::now(), &mut self.sums);
+        let renamed = &mut self.renamed;
         self.files.retain(|id, file| {
             if let Some(position) = uses.position(*id) {
                 file.evict_behind(position);
                 return true;
             }
             let is_over = !file.is_read_ahead && file.evict(now);
-            if is_over {
+            if is_over && let Some((path, missing)) = file.path_if_renamed() {
+                renamed.insert(id.1, (path, *id, missing));
+            } else if is_over {
                 add_sums(sums, file, 0);
             }
             !is_over
         });
         self.open = self.files.values().filter(|file| file.is_open()).count() as u64;
+        took
     }
 
     /// Evicts the rest. Does not wait for pages that are written already: another process uses them.
     fn finish(&mut self, deadline: Instant) {
         const ROUNDS: u32 = 7;
         let mut pause = Duration::from_millis(1);
+        for (id, file) in &self.files {
+            if let Some((path, missing)) = file.path_if_renamed() {
+                self.renamed.insert(id.1, (path, *id, missing));
+            }
+        }
+        self.find_renamed();
         for round in 0.. {
             let sums = &mut self.sums;
             self.files.retain(|_, file| {
-                let left = file.evict_all(true).unwrap_or_default();
-                let is_over = file.is_clean() || left.unwritten == 0 && round >= ROUNDS;
-                if is_over || left.left == 0 && round >= ROUNDS {
-                    add_sums(sums, file, left.left);
-                    return false;
+                let left = file.evict_all(true);
+                let found = left.unwrap_or_default();
+                let is_over =
+                    left.is_none() || file.is_clean() || found.unwritten == 0 && round >= ROUNDS;
+                if is_over {
+                    add_sums(sums, file, found.left);
                 }
-                true
+                !is_over
             });
             if self.files.is_empty() || Instant::now() >= deadline {
                 break;

@@ -120,6 +120,12 @@ impl KeptFile {
         self.fd.is_some()
     }
 
+    /// The path and the missing ranges of a file that is not there any more, but may have been renamed.
+    pub fn path_if_renamed(&self) -> Option<(PathBuf, Vec<Range<u64>>)> {
+        let is_gone = self.fd.is_none() && !self.is_clean() && self.open().is_none();
+        is_gone.then(|| (self.path.clone(), self.missing.clone()))
+    }
+
     /// Closes the descriptor. The file is opened again by its path.
     pub fn close(&mut self) {
         if let Some(fd) = self.fd.take() {
