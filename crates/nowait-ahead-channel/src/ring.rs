@@ -381,6 +381,7 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::PATH_MAX;
     use rustix::io::Errno;
     use std::sync::mpsc::RecvTimeoutError;
 
@@ -429,6 +430,33 @@ mod tests {
             assert_eq!(told + reader.lost(), 4 * EACH);
         });
         assert_eq!(reader.next_until(Instant::now()), None);
+    }
+
+    #[test]
+    fn there_is_room_until_the_reader_is_behind() {
+        let channel = channel();
+        let mut reader = Reader::new(&channel);
+        for id in [(1, 2), (3, 4)] {
+            let mut told = 0;
+            while channel.has_room() {
+                let pages = [3; PATH_MAX];
+                let part = Missing {
+                    start: told,
+                    end: u64::MAX,
+                    pages: &pages,
+                };
+                channel.tell_missing(1, id, part);
+                told += 1;
+            }
+            assert!(told > 1000 && told < SLOTS as u64);
+            for n in 0..told {
+                let event = reader.next_until(soon()).unwrap();
+                let part = event.missing();
+                assert_eq!((event.id, part.start, part.end), (id, n, u64::MAX));
+                assert_eq!(part.pages, [3; PATH_MAX]);
+            }
+            assert_eq!(reader.lost(), 0);
+        }
     }
 
     #[test]
