@@ -4,7 +4,7 @@ mod data;
 mod directory;
 mod open;
 mod sandbox;
-pub mod stat;
+mod stat;
 mod tree;
 
 /// Finds all functions of the C library. ld.so(8) may wait for a lock in dlsym(3), and a program

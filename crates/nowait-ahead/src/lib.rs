@@ -40,13 +40,17 @@
 //!  listing   the directories that the program lists
 //!  watch     what is told of a call
 //!  survey    the pages of a file that are not resident when it is opened
+//!  named     the file of a call, as the program names it
+//!  thread    the ID of a thread
 //!  next      the C library's functions
 //! ```
 #![allow(unsafe_code)]
 
 mod calls;
 mod listing;
+mod named;
 mod next;
 mod start;
 mod survey;
+mod thread;
 mod watch;

@@ -4,7 +4,7 @@
 //! The system calls of a survey are made in the program, before it can read the file. None is made
 //! in a process that has a filter of system calls, or may have one: see [`stop`].
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_long};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::null_mut;
@@ -17,8 +17,11 @@ use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, fstatfs, makedev, st
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::path::DecInt;
 
-use crate::calls::stat;
-use crate::watch::{self, Named};
+use crate::named::Named;
+use crate::next::functions;
+use crate::thread::thread;
+
+functions!(find syscall);
 
 static CHANNEL: OnceLock<Channel> = OnceLock::new();
 /// True if this process has no filter of system calls.
@@ -56,7 +59,7 @@ struct File<'a> {
 pub fn begin(channel: Channel) {
     MAY_CALL.store(!has_filter(), Ordering::Relaxed);
     if channel.is_listening(Listening::Directories) {
-        channel.tell(Kind::Started, watch::thread(), Place::NONE, (0, 0), 0);
+        channel.tell(Kind::Started, thread(), Place::NONE, (0, 0), 0);
     }
     let _ = CHANNEL.set(channel);
     // The shell, or the caller of `nowait run`, has opened these.
@@ -166,7 +169,7 @@ impl<'a> File<'a> {
         is_regular.then_some(File {
             channel,
             fd,
-            thread: watch::thread(),
+            thread: thread(),
             id: id_of(&stat),
             size: stat.stx_size,
             page,
@@ -292,7 +295,7 @@ impl<'a> File<'a> {
     fn resident(&self, range: Range<u64>) -> Option<u64> {
         // The first one is the number of resident pages.
         let mut counts = [0; 5];
-        let answer = stat::cachestat(self.fd, [range.start, range.end - range.start], &mut counts);
+        let answer = cachestat(self.fd, [range.start, range.end - range.start], &mut counts);
         (answer == 0).then_some(counts[0])
     }
 
@@ -341,4 +344,20 @@ impl<'a> File<'a> {
         let set = missing.inspect(|page| bits[page / 8] |= 1 << (page % 8));
         Some(set.count())
     }
+}
+
+/// cachestat(2) by the C library's syscall(2). `range` has the start and the length. The first of
+/// `counts` becomes the number of resident pages. Returns -1 and sets errno if it fails.
+fn cachestat(fd: BorrowedFd<'_>, range: [u64; 2], counts: &mut [u64; 5]) -> c_long {
+    /// The number of the call on all architectures.
+    const CACHESTAT: c_long = 451;
+    let next = find::syscall.address();
+    if next.is_null() {
+        return -1;
+    }
+    // SAFETY: this is the type of syscall(2).
+    let next: unsafe extern "C" fn(c_long, ...) -> c_long = unsafe { std::mem::transmute(next) };
+    let (range, counts) = (range.as_ptr(), counts.as_mut_ptr());
+    // SAFETY: both have the kernel's layout and are valid during the call.
+    unsafe { next(CACHESTAT, fd.as_raw_fd(), range, counts, 0) }
 }

@@ -11,7 +11,9 @@ use nowait_ahead_channel::{
     Channel, Kind, Listening, Place, SEEK, SURVEY_VARIABLE, SWITCH, VARIABLE,
 };
 
+use crate::named::Named;
 use crate::survey;
+use crate::thread::thread;
 
 static CHANNEL: OnceLock<Channel> = OnceLock::new();
 
@@ -65,30 +67,6 @@ fn tell(channel: &Channel, kind: Kind, place: Place<'_>, id: (u64, u64), time: u
     channel.tell(kind, thread(), place, id, time);
 }
 
-/// The ID of this thread. The C library knows it without a system call, also in a forked child, and
-/// writes it into a mutex. 0 in a C library before 2.34 whose threads are not linked.
-pub fn thread() -> u32 {
-    /// The beginning of glibc's pthread_mutex_t, which compiled programs initialise.
-    #[repr(C)]
-    struct Mutex {
-        lock: c_int,
-        count: u32,
-        owner: u32,
-    }
-    // With the other kind, the C library may use a transaction of the processor, which has no
-    // owner.
-    let mut mutex = libc::PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-    let mutex = &raw mut mutex;
-    // SAFETY: the mutex was initialised, and no other thread has its address. So the calls do not
-    // wait, and leave errno alone.
-    unsafe {
-        libc::pthread_mutex_lock(mutex);
-        let owner = (&raw const (*mutex.cast::<Mutex>()).owner).read_volatile();
-        libc::pthread_mutex_unlock(mutex);
-        owner
-    }
-}
-
 /// The time, if `nowait run` listens. 0 if it does not, or if the time is not known yet.
 pub fn now() -> u64 {
     let channel = listening(Listening::Directories);
@@ -105,50 +83,6 @@ const SLOW: u64 = 12_000;
 /// some of each other's calls.
 static CALLS: AtomicU32 = AtomicU32::new(0);
 static TOOK: AtomicU64 = AtomicU64::new(0);
-
-/// The file of a call, as the program names it.
-#[derive(Clone, Copy)]
-pub struct Named {
-    /// The directory to which a relative path belongs, as in openat(2).
-    pub dir: c_int,
-    /// A path that the system call accepts.
-    pub path: *const c_char,
-}
-
-impl Named {
-    /// A path relative to the working directory.
-    pub fn here(path: *const c_char) -> Named {
-        let dir = libc::AT_FDCWD;
-        Named { dir, path }
-    }
-
-    /// The place of the file. `None` if the path does not name the file.
-    ///
-    /// # Safety
-    /// A system call has just accepted the path.
-    pub unsafe fn place(&self) -> Option<Place<'_>> {
-        if self.path.is_null() {
-            return None;
-        }
-        // SAFETY: the caller's promise.
-        let path = unsafe { CStr::from_ptr(self.path) }.to_bytes();
-        let is_relative = self.dir >= 0 && !path.starts_with(b"/");
-        let fd = if is_relative { self.dir } else { -1 };
-        Some(Place { fd, path })
-    }
-
-    /// The directory of the file. `None` if the path does not name the file.
-    ///
-    /// # Safety
-    /// A system call has just accepted the path.
-    unsafe fn directory(&self) -> Option<Place<'_>> {
-        // SAFETY: the caller's promise.
-        let Place { fd, path } = unsafe { self.place() }?;
-        let name = path.iter().rposition(|&byte| byte == b'/');
-        let path = &path[..name.map_or(0, |slash| slash.max(1))];
-        Some(Place { fd, path })
-    }
-}
 
 /// Carries out a call of stat(2), and counts it.
 pub fn stat<R: Copy + Into<c_long>>(call: impl FnOnce() -> R, file: Named) -> R {

@@ -32,16 +32,14 @@ impl Name {
     pub fn fits(self, nowait: &Path) -> Fit {
         match self {
             Name::Direct => Fit::Yes,
-            Name::Nowait | Name::Surveys => {
-                match self.run(nowait).arg("true").output() {
-                    Err(_) => Fit::No(NO_NOWAIT.into()),
-                    Ok(said) if !said.stderr.is_empty() || !said.status.success() => {
-                        let said = String::from_utf8_lossy(&said.stderr);
-                        Fit::No(said.lines().next().unwrap_or_default().to_owned())
-                    }
-                    Ok(_) => Fit::Yes,
+            Name::Nowait | Name::Surveys => match self.run(nowait).arg("true").output() {
+                Err(_) => Fit::No(NO_NOWAIT.into()),
+                Ok(said) if !said.stderr.is_empty() || !said.status.success() => {
+                    let said = String::from_utf8_lossy(&said.stderr);
+                    Fit::No(said.lines().next().unwrap_or_default().to_owned())
                 }
-            }
+                Ok(_) => Fit::Yes,
+            },
             Name::Nocache => installed("nocache", "nocache"),
         }
     }
@@ -71,7 +69,9 @@ impl Name {
         let mut command = match self {
             Name::Surveys => {
                 let mut command = Command::new("unshare");
-                command.args(["--mount", "sh", "-c", HIDE, "sh"]).arg(nowait);
+                command
+                    .args(["--mount", "sh", "-c", HIDE, "sh"])
+                    .arg(nowait);
                 command
             }
             _ => Command::new(nowait),

@@ -5,8 +5,9 @@ use std::ptr::null_mut;
 
 use libc::{FILE, mode_t};
 
+use crate::named::Named;
 use crate::next::interpose;
-use crate::watch::{self, Named};
+use crate::watch;
 
 // open(2) takes a mode only with O_CREAT. In the C calling conventions of x86-64 and AArch64 a
 // variadic function finds its arguments where a function of three or four finds its own.

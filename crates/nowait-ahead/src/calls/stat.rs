@@ -1,12 +1,12 @@
 //! stat(2) under all its names, and by number.
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
-use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::{directory, sandbox};
+use crate::named::Named;
 use crate::next::interpose;
 use crate::survey;
-use crate::watch::{self, Named};
+use crate::watch;
 
 interpose! {
     fn stat(path: *const c_char, buf: *mut c_void) -> c_int, else -1, call => watch::stat(call, Named::here(path));
@@ -42,20 +42,4 @@ interpose! {
             libc::SYS_getdents64 => directory::listed(call(), a as c_int, b as *const c_void),
             _ => call(),
         };
-}
-
-/// cachestat(2) by the C library's syscall(2). `range` has the start and the length. The first of
-/// `counts` becomes the number of resident pages. Returns -1 and sets errno if it fails.
-pub fn cachestat(fd: BorrowedFd<'_>, range: [u64; 2], counts: &mut [u64; 5]) -> c_long {
-    /// The number of the call on all architectures.
-    const CACHESTAT: c_long = 451;
-    let next = find::syscall.address();
-    if next.is_null() {
-        return -1;
-    }
-    // SAFETY: this is the type of syscall(2).
-    let next: unsafe extern "C" fn(c_long, ...) -> c_long = unsafe { std::mem::transmute(next) };
-    let (range, counts) = (range.as_ptr(), counts.as_mut_ptr());
-    // SAFETY: both have the kernel's layout and are valid during the call.
-    unsafe { next(CACHESTAT, fd.as_raw_fd(), range, counts, 0) }
 }
