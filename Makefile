@@ -195,4 +195,4 @@ test-iopoll: ## polled completions, on Linux 6.12 in QEMU with an NVMe drive tha
 
 clean: ## remove everything built, kernels too
 	cargo clean
-	rm -rf bench/target fuzz/target python/target python/nowait.data
+	rm -rf bench/target fuzz/target python/target python/nowait.data/scripts python/nowait.data/data/lib python/nowait.data/data/share/man

@@ -28,7 +28,7 @@ cp "$built/libnowait_ahead.so" "$built/libnowait_aio.so" "$new"
 scripts/preload-directory.sh "$new" libnowait_aio.so
 # Links to the libraries become files, links between directories are left out.
 platforms=$data/data/lib/nowait/preload/platforms
-rm -rf "$data"
+rm -rf "$data/scripts" "$data/data/lib" "$data/data/share/man"
 mkdir -p "$platforms" "$data/scripts"
 install -m 755 "$built/nowait" "$data/scripts/nowait"
 for kind in "$new"/preload/platforms/*; do
