@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use nowait::FileType;
 use nowait::residency::residency;
@@ -299,8 +300,18 @@ impl Files {
         }
         state.directories.clear();
         state.queue.clear();
+        state.threads -= 1;
         drop(state);
         self.0.changed.notify_all();
+    }
+
+    /// Ends readahead. Waits for calls in progress until they have ended, or this time is over.
+    pub fn end(&self, timeout: Duration) {
+        self.0.useless.store(true, Ordering::Relaxed);
+        let state = self.state();
+        self.0.changed.notify_all();
+        let changed = &self.0.changed;
+        drop(changed.wait_timeout_while(state, timeout, |state| state.threads > 0));
     }
 
     /// Begins to read the first bytes of a file. Returns true if they were cached.
@@ -471,7 +482,7 @@ mod tests {
     use super::*;
     use std::mem::MaybeUninit;
     use std::path::PathBuf;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use nowait::{StatxMask, walk};
     use rustix::fs::{CWD, Mode, inotify, mknodat};

@@ -176,10 +176,12 @@ impl State {
             Kind::Surveyed => {
                 let parts = self.parts.remove(&(event.tid, event.id));
                 self.processes.add(event.tid);
-                if !self.files.contains_key(&event.id)
-                    && let Some(parts) = parts
-                {
-                    self.opened(event, parts);
+                let Some(parts) = parts else { return };
+                match self.files.get_mut(&event.id) {
+                    None => self.opened(event, parts),
+                    // The program may have read it before it was surveyed for the readahead.
+                    Some(file) if file.is_read_ahead => file.add_missing(parts),
+                    Some(_) => {}
                 }
             }
             Kind::Started => self.processes.add(event.tid),

@@ -70,18 +70,14 @@ impl KeptFile {
             return None;
         }
         let size = stat.stx_size;
-        let lost: u64 = missing
-            .iter()
-            .map(|range| range.end.min(size).saturating_sub(range.start))
-            .sum();
         Some(KeptFile {
             fd: Some(reopen(held)?),
             path: PathBuf::new(),
             id,
             mount: stat.stx_mnt_id,
+            before: size.saturating_sub(bytes(&missing, size)),
             missing,
             is_read_ahead: false,
-            before: size.saturating_sub(lost),
             size,
             evicted_to: 0,
             clean: 0,
@@ -108,6 +104,20 @@ impl KeptFile {
         kept.close();
         kept.is_read_ahead = true;
         Some(kept)
+    }
+
+    /// Adds ranges that another survey has found missing.
+    pub fn add_missing(&mut self, ranges: Vec<Range<u64>>) {
+        self.missing.extend(ranges);
+        self.missing.sort_unstable_by_key(|range| range.start);
+        self.missing.dedup_by(|next, kept| {
+            let touches = next.start <= kept.end;
+            if touches {
+                kept.end = kept.end.max(next.end);
+            }
+            touches
+        });
+        self.before = self.size.saturating_sub(bytes(&self.missing, self.size));
     }
 
     /// Returns true if the file is evicted behind its reader.
@@ -246,6 +256,12 @@ impl KeptFile {
     }
 }
 
+/// The bytes of these ranges within a file of this size.
+fn bytes(ranges: &[Range<u64>], size: u64) -> u64 {
+    let within = |range: &Range<u64>| range.end.min(size).saturating_sub(range.start);
+    ranges.iter().map(within).sum()
+}
+
 /// The cached bytes of a range.
 fn cached(fd: &OwnedFd, range: Range<u64>) -> Option<Left> {
     let found: Residency = residency(fd, range).ok()?.known()?;
@@ -291,4 +307,24 @@ pub fn hold(path: &Path) -> Option<OwnedFd> {
 fn reopen(held: &OwnedFd) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     open(proc_path(held), flags, Mode::empty()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_survey_of_the_program_and_that_of_the_readahead_are_united() {
+        // Beside this program, which is on a disk.
+        let program = std::env::current_exe().unwrap();
+        let mut file = tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap();
+        std::io::Write::write_all(&mut file, &[7; 40_000]).unwrap();
+        let held = hold(file.path()).unwrap();
+        let id = id_of(&stat(&held).unwrap());
+        let mut kept = KeptFile::new(&held, id, vec![4096..8192, 40_960..u64::MAX]).unwrap();
+        assert_eq!(kept.before, 40_000 - 4096);
+        kept.add_missing(vec![0..4096, 8192..12_288, 20_480..24_576, 36_864..50_000]);
+        assert_eq!(kept.missing, [0..12_288, 20_480..24_576, 36_864..u64::MAX]);
+        assert_eq!(kept.before, 36_864 - 12_288 - 4096);
+    }
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use nowait_ahead_channel::Channel;
 
@@ -73,6 +74,13 @@ impl Readahead {
         {
             let (trees, files) = (self.trees.clone(), self.files.clone());
             self.following = Some(Follower::new(channel.clone(), trees, files).start());
+        }
+    }
+
+    /// Ends the readahead of data. Waits for calls in progress, at most a second.
+    pub fn end_data(&self) {
+        if let Some(files) = &self.files {
+            files.end(Duration::from_secs(1));
         }
     }
 

@@ -10,6 +10,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use nowait::residency::page_map;
 use program::{
@@ -150,6 +151,9 @@ fn random_script(random: &mut Random, names: &[&str], writes: bool) -> String {
     script + "wait"
 }
 
+/// `nowait run` waits this long for pages that are not yet written. On a busy machine they may stay.
+const LONGEST: Duration = Duration::from_secs(10);
+
 fn random_use(at: &Path, writes: bool) {
     let seed = RandomState::new().hash_one(());
     let mut random = Random(seed);
@@ -167,7 +171,9 @@ fn random_use(at: &Path, writes: bool) {
             let script = random_script(&mut random, &names, writes);
             let what = format!("seed {seed}, {script}");
             files.arrange(&mut random);
+            let begun = Instant::now();
             run_well(surveys(&[], &script).current_dir(at));
+            let may_be_dirty = begun.elapsed() >= LONGEST;
             for entry in fs::read_dir(at).unwrap() {
                 let path = entry.unwrap().path();
                 if path
@@ -176,11 +182,15 @@ fn random_use(at: &Path, writes: bool) {
                     .to_string_lossy()
                     .starts_with("out-")
                 {
-                    assert_eq!(pages(&path), BTreeSet::new(), "{what}: {path:?}");
+                    let pages = pages(&path);
+                    assert!(
+                        pages.is_empty() || may_be_dirty,
+                        "{what}: {path:?} has {pages:?}"
+                    );
                     fs::remove_file(&path).unwrap();
                 }
             }
-            files.are_as_before(&what)
+            !may_be_dirty && files.are_as_before(&what)
         });
     }
 }

@@ -172,7 +172,10 @@ impl Work {
         // `nowait run` sends nothing, and shuts the socket down when the program has ended.
         let _ = socket.read(&mut [0]);
         let report = self.report();
-        let kept = keeper.map(|keeper| report::kept(&keeper.stop()));
+        let kept = keeper.map(|keeper| {
+            self.readahead.end_data();
+            report::kept(&keeper.stop())
+        });
         let _ = socket.write_all((report + &kept.unwrap_or_default()).as_bytes());
         // The descriptor stays open as long as a thread of this process waits.
         let _ = socket.shutdown(Shutdown::Write);
