@@ -3,9 +3,9 @@
     python bench.py DIRECTORY [--rounds 9] [--size 2G] [--files 50000]
         [--only weights,slow,cached,memory,files,tools] [--slowdisk target/release/slowdisk]
 
-`slow` needs the program slowdisk of this project, and root: it makes a disk in memory whose requests take 1 ms, with a readahead of
-128 KiB. `memory` limits
-the memory of a control group (cgroups(7), version 1) to 60 % of the weights, and needs root.
+`slow` needs the program slowdisk of this project, and root: it makes a disk in memory whose requests take 1 ms, with a
+readahead of 128 KiB. `memory` limits the memory of a control group (cgroups(7), version 1) to 60 % of the weights, and needs
+root.
 The contenders of a table are run in turn, each in a process of its own, with the same files in the same state
 of the page cache. A ratio is the median over the rounds of (time of the first contender / time of nowait). Contenders
 that are not installed are left out, and named.
