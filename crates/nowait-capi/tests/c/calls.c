@@ -490,6 +490,35 @@ static int counts(const struct nw_dirent *entry, void *data)
     return 0;
 }
 
+static int open_and_close_scan(int dir)
+{
+    struct nw_scan *scan;
+    int result = nw_scan_open(dir, NULL, &scan);
+    if (result == 0)
+        EQUAL(nw_scan_close(scan), 0);
+    return result;
+}
+
+static int readahead_of(int dir)
+{
+    uint64_t cookie = 0;
+    return nw_dirreadahead(dir, 0, &cookie);
+}
+
+/* Makes a call while no descriptor is left. A worker of an earlier call may still close one. */
+static int without_descriptors(int dir, int copies[16], int *count, int call(int dir))
+{
+    int result;
+    for (int i = 0; i < 1000; i++) {
+        while (*count < 16 && (copies[*count] = dup(dir)) >= 0)
+            ++*count;
+        result = call(dir);
+        if (result == -EMFILE)
+            break;
+    }
+    return result;
+}
+
 /* Scans with many workers and parts need few descriptors. */
 static void few_descriptors_are_enough(void)
 {
@@ -508,14 +537,10 @@ static void few_descriptors_are_enough(void)
     uint64_t cookie = 0;
     EQUAL(nw_dirreadahead(dir, 0, &cookie), FILES);
     /* With none left, each call that needs one says so. */
-    struct nw_scan *scan;
     struct nw_engine *engine;
     int copies[16], count = 0;
-    while (count < 16 && (copies[count] = dup(dir)) >= 0)
-        count++;
-    EQUAL(nw_scan_open(dir, NULL, &scan), -EMFILE);
-    cookie = 0;
-    EQUAL(nw_dirreadahead(dir, 0, &cookie), -EMFILE);
+    EQUAL(without_descriptors(dir, copies, &count, open_and_close_scan), -EMFILE);
+    EQUAL(without_descriptors(dir, copies, &count, readahead_of), -EMFILE);
     int made = nw_engine_create(NULL, &engine);
     CHECK(made == 0 || made == -EMFILE);
     if (made == 0)
