@@ -117,3 +117,13 @@ def test_the_stubs_name_everything():
             for member in dir(kind):
                 if not member.startswith("_"):
                     assert f"def {member}(" in body, (name, member)
+
+
+def test_the_stubs_agree_with_the_module():
+    try:
+        __import__("mypy")
+    except ImportError:
+        skip("mypy is not installed")
+    command = [sys.executable, "-m", "mypy.stubtest", "nowait"]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr

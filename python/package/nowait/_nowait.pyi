@@ -2,6 +2,22 @@ from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
 from typing import Final, Generic, TypeVar, final
 
+__all__ = [
+    "EvictResult",
+    "evict",
+    "Progress",
+    "read_ahead",
+    "ReadAheadReport",
+    "ReadFiles",
+    "read_files",
+    "Residency",
+    "residency",
+    "Unknown",
+    "WarmResult",
+    "warm",
+    "__version__",
+]
+
 _Path = str | bytes | PathLike[str] | PathLike[bytes]
 _PathOrFd = _Path | int
 _P = TypeVar("_P", bound=_Path)
