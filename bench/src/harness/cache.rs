@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use nowait::read::{Cached, cached};
+use nowait::read::{Cached, cached_by_nowait};
 use nowait::residency::{page_size, residency};
 use rustix::fs::Advice;
 
@@ -274,7 +274,7 @@ fn count(
     let mut buffer = vec![0; len as usize];
     let mut there = 0;
     for place in places {
-        match cached(&open[place.file], &mut buffer, place.offset)? {
+        match cached_by_nowait(&open[place.file], &mut buffer, place.offset)? {
             Cached::All(_) => there += 1,
             Cached::Prefix(_) | Cached::Nothing => {}
             Cached::Unsupported(_) => return Ok(None),

@@ -269,7 +269,7 @@ const REFUSED: &str = "
 1 | runtimes --file tiny --size 4M | less than one block of 4M
 2 | keep-cache --programs zzz | zzz; tar, cp
 2 | keep-cache --states warm | warm; cold, half
-2 | keep-cache --contenders zzz | zzz; direct, nowait, nocache
+2 | keep-cache --contenders zzz | zzz; direct, nowait, surveys, nocache
 2 | keep-cache --large x | size
 2 | keep-cache --fs xfs | --slow-disk
 1 | keep-cache --nowait /nowhere | /nowhere

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use nowait::read::{Cached, cached};
+use nowait::read::{Cached, cached_by_nowait};
 use nowait::residency::{Answer, Probe, Source, page_size};
 use rustix::fs::Advice;
 
@@ -79,7 +79,7 @@ pub fn resident(probe: &Probe<'_>, offset: u64, len: u64) -> Result<bool, Proble
 /// Returns true if a NOWAIT read filled the buffer.
 #[inline]
 pub fn read_now(file: &File, buffer: &mut [u8], offset: u64) -> Result<bool, Problem> {
-    match cached(file, &mut *buffer, offset)? {
+    match cached_by_nowait(file, &mut *buffer, offset)? {
         Cached::All(n) => Ok(n == buffer.len()),
         Cached::Prefix(_) | Cached::Nothing => Ok(false),
         Cached::Unsupported(why) => Err(Problem::Failed(format!(
