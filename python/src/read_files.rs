@@ -6,8 +6,8 @@
 //! The calling thread takes paths from the iterable while it is attached to the interpreter, and
 //! detaches to wait. The workers never attach.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
@@ -39,7 +39,7 @@ struct Given {
     /// The iterable's iterator; `None` after its end.
     paths: Option<Py<PyIterator>>,
     /// The objects of the paths that are being read.
-    objects: HashMap<PathBuf, Vec<Py<PyAny>>>,
+    objects: HashMap<PathBuf, VecDeque<Py<PyAny>>>,
     /// The exception of the iterable, or of a path that is not valid.
     error: Option<PyErr>,
 }
@@ -57,7 +57,7 @@ impl Given {
         let object = object?;
         let path = path(&object)?;
         let objects = self.objects.entry(path.clone()).or_default();
-        objects.push(object.unbind());
+        objects.push_back(object.unbind());
         Ok(Some(path))
     }
 
@@ -66,7 +66,7 @@ impl Given {
         let Entry::Occupied(mut objects) = self.objects.entry(path) else {
             return None;
         };
-        let object = objects.get_mut().pop();
+        let object = objects.get_mut().pop_front();
         if objects.get().is_empty() {
             objects.remove();
         }

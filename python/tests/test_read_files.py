@@ -273,3 +273,10 @@ def test_the_end_of_the_interpreter_with_reads_in_flight(many, disk):
     for _ in range(10):
         run = python(code, disk)
         assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_equal_paths_come_back_as_the_objects_that_were_given(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"text")
+    given = [str(path), os.fsencode(path), path, str(path)]
+    assert [name for name, _ in nowait.read_files(given, ordered=True)] == given
