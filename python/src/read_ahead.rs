@@ -251,6 +251,8 @@ impl ReadAhead {
     /// The work so far, as a ReadAheadReport.
     fn report(&self, py: Python<'_>) -> PyResult<ReadAheadReport> {
         self.check_process()?;
+        // Bytes that are read while the pages are counted are not missing among them.
+        let read_before = lock(&self.shared.reading).read_bytes();
         let shared = self.shared.clone();
         let count = call::run(py, &Stop::default(), None, move |_| shared.count());
         let (was_resident_bytes, cached) = count?;
@@ -276,7 +278,7 @@ impl ReadAhead {
                 report.not_read_reason = summary.not_read_reason.clone();
             }
         }
-        report.wasted_bytes = report.read_bytes.saturating_sub(cached);
+        report.wasted_bytes = read_before.saturating_sub(cached);
         Ok(report)
     }
 }
@@ -409,6 +411,14 @@ impl Shared {
 }
 
 impl Reading {
+    /// The number of bytes that were read so far.
+    fn read_bytes(&self) -> u64 {
+        match &self.summary {
+            Some(Ok(summary)) => summary.read_bytes,
+            _ => self.progress.map_or(0, |progress| progress.read_bytes),
+        }
+    }
+
     /// Adds a range that was read. Most extend the last one of their file, which is one of the last
     /// that were examined.
     fn add(&mut self, path: &Path, range: Range<u64>) {
