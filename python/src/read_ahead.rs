@@ -259,7 +259,7 @@ impl ReadAhead {
         let (failed, errors) = self.shared.failures.errors(py, &self.arguments)?;
         let reading = lock(&self.shared.reading);
         let mut report = ReadAheadReport {
-            read_bytes: reading.progress.map_or(0, |progress| progress.read_bytes),
+            read_bytes: reading.read_bytes(),
             was_resident_bytes,
             wasted_bytes: 0,
             bytes_per_s: reading.progress.map_or(0, |progress| progress.bytes_per_s),
@@ -272,7 +272,6 @@ impl ReadAhead {
             None => {}
             Some(Err(error)) => return Err(library_error(py, error, py.None().bind(py))),
             Some(Ok(summary)) => {
-                report.read_bytes = summary.read_bytes;
                 report.bytes_per_s = summary.rate();
                 report.not_read_bytes = summary.not_read_bytes;
                 report.not_read_reason = summary.not_read_reason.clone();

@@ -37,7 +37,7 @@ const MAX_MAPPED: u64 = 4 << 30;
 
 /// `f_type` of statfs(2). Reads of their files may be served from the pages of other files, which
 /// cachestat(2) does not count.
-const LAYERED: [u64; 2] = [0x794c_7630, 0x6573_5546];
+const LAYERED: [c_long; 2] = [libc::OVERLAYFS_SUPER_MAGIC, libc::FUSE_SUPER_MAGIC];
 
 /// The device and the inode number of the directory that was last told of. Threads may mix them up.
 /// Then the directory is told of again, or not found.
@@ -99,14 +99,15 @@ pub unsafe fn opened(fd: c_int, file: Named, flags: c_int) {
     let Some(channel) = channel.filter(|it| it.is_listening(Listening::Directories)) else {
         return;
     };
-    if !MAY_CALL.load(Ordering::Relaxed) || !waited_for_room(channel) {
+    if !MAY_CALL.load(Ordering::Relaxed) {
         return;
     }
     // SAFETY: the address of this thread's errno.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the C library has just returned this descriptor.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-    if let Some(surveyed) = File::new(channel, fd)
+    if waited_for_room(channel)
+        && let Some(surveyed) = File::new(channel, fd)
         && surveyed.tell(flags & libc::O_ACCMODE != libc::O_RDONLY)
         // SAFETY: the caller's promise.
         && let Some(place) = (unsafe { file.place() })
@@ -234,7 +235,7 @@ impl<'a> File<'a> {
         if PLAIN.load(Ordering::Relaxed) == device {
             return Some(false);
         }
-        let is_layered = LAYERED.contains(&(fstatfs(self.fd).ok()?.f_type as u64));
+        let is_layered = LAYERED.contains(&(fstatfs(self.fd).ok()?.f_type as c_long));
         if !is_layered {
             PLAIN.store(device, Ordering::Relaxed);
         }

@@ -69,7 +69,7 @@ pub fn cached<'a>(fd: impl AsFd, buf: impl Into<UninitSlice<'a>>, offset: u64) -
             };
             let file = (identity.regular, &*Filesystem::of(identity.filesystem));
             let coverage = coverage(fd, file, &SourceCache::default(), offset, space.len());
-            read_resident(fd, &mut space, offset, coverage, errno)
+            read_resident(fd, &mut space, offset, coverage)
         }
         attempt => answer(attempt),
     }
@@ -98,19 +98,18 @@ fn answer(attempt: Attempt) -> Result<Cached> {
     }
 }
 
-/// An ordinary read, if all bytes are resident. `refused` is the error of the call with
-/// `RWF_NOWAIT`.
+/// An ordinary read, if all bytes are resident.
 fn read_resident(
     fd: BorrowedFd<'_>,
     space: &mut UninitSlice<'_>,
     offset: u64,
     coverage: Coverage,
-    refused: Errno,
 ) -> Result<Cached> {
     match coverage {
         Coverage::Full => {}
         Coverage::Partial | Coverage::Empty => return Ok(Cached::Nothing),
-        Coverage::Unknown(_) => return answer(Attempt::Refused(refused)),
+        // The error is that of the call.
+        Coverage::Unknown(_) => return answer(attempt(fd, space, Some(offset))),
     }
     let got = rw::preadv2(fd, space, Some(offset), 0);
     answer(attempt_of(fd, got, space.len(), Some(offset)))
@@ -162,18 +161,18 @@ pub fn try_cached<'a>(
         return Ok(None);
     }
     let (fd, mut space) = (handle.as_fd(), buf.into());
-    let tried = match handle.nowait_read().is_refused() {
-        true => Attempt::Refused(Errno::OPNOTSUPP),
-        false => attempt(fd, &mut space, Some(offset)),
-    };
+    let is_refused = handle.nowait_read().is_refused();
+    let tried = (!is_refused).then(|| attempt(fd, &mut space, Some(offset)));
+    if let Some(Attempt::Refused(_)) = tried {
+        handle.nowait_read_refused();
+    }
     let read = match tried {
-        Attempt::Refused(errno) => {
-            handle.nowait_read_refused();
+        None | Some(Attempt::Refused(_)) => {
             let file = (handle.is_regular(), handle.filesystem());
             let coverage = coverage(fd, file, handle.residency(), offset, space.len());
-            read_resident(fd, &mut space, offset, coverage, errno)
+            read_resident(fd, &mut space, offset, coverage)
         }
-        tried => answer(tried),
+        Some(tried) => answer(tried),
     };
     let read = read.map_err(|e| e.on(handle.shared_path()))?;
     match read {
