@@ -6,8 +6,9 @@
 //!  __exit__ ──► stop, join ──► evict_after: these ranges, as far as they were missing
 //! ```
 
+use std::collections::HashMap;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -85,6 +86,8 @@ struct Shared {
 struct Reading {
     /// The examined files, each with the ranges that were read.
     files: Vec<(Arc<Missing>, Vec<Range<u64>>)>,
+    /// The number of each file in `files`.
+    numbers: HashMap<PathBuf, usize>,
     progress: Option<Progress>,
     /// The end of the thread, with its result.
     summary: Option<nowait::Result<Summary>>,
@@ -366,9 +369,7 @@ impl Shared {
                     }
                 };
                 let request = missing.request();
-                lock(&self.reading)
-                    .files
-                    .push((Arc::new(missing), Vec::new()));
+                lock(&self.reading).examined(missing);
                 request.map_or(Ok(()), |request| prefetcher.add(request))
             };
             let walking = nowait::walk::Options::new();
@@ -418,13 +419,19 @@ impl Reading {
         }
     }
 
-    /// Adds a range that was read. Most extend the last one of their file, which is one of the last
-    /// that were examined.
+    /// Adds a file.
+    fn examined(&mut self, missing: Missing) {
+        let path = missing.file.path.clone();
+        self.numbers.insert(path, self.files.len());
+        self.files.push((Arc::new(missing), Vec::new()));
+    }
+
+    /// Adds a range that was read. Most extend the last one of their file.
     fn add(&mut self, path: &Path, range: Range<u64>) {
-        let mut files = self.files.iter_mut().rev();
-        let Some((_, read)) = files.find(|(missing, _)| missing.file.path == path) else {
+        let Some(&number) = self.numbers.get(path) else {
             return;
         };
+        let (_, read) = &mut self.files[number];
         match read.last_mut() {
             Some(last) if last.end == range.start => last.end = range.end,
             _ => read.push(range),
