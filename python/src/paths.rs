@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "a descriptor that is a number is borrowed")]
 
 use std::ffi::OsString;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -20,24 +20,41 @@ const SIGNAL_INTERVAL: u64 = 1024;
 pub struct Named {
     /// The argument. Exceptions have it as their file name.
     pub object: Py<PyAny>,
-    /// The path; for a descriptor, its path below /proc.
+    /// The path; for a descriptor, that of its duplicate below /proc.
     pub path: PathBuf,
+    /// The duplicate of a descriptor. The program may close its own, and the number may then be
+    /// another file.
+    _duplicate: Option<OwnedFd>,
 }
 
 impl Named {
+    /// A path, and the object that exceptions have.
+    pub fn new(object: Py<PyAny>, path: PathBuf) -> Named {
+        Named {
+            object,
+            path,
+            _duplicate: None,
+        }
+    }
+
     /// A path or a descriptor.
     pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Named> {
-        let path = match descriptor(object)? {
+        let duplicate = match descriptor(object)? {
             Some(fd) => {
-                open(object, fd)?;
-                // Opening it again leaves the descriptor's position as it is.
-                format!("/proc/self/fd/{fd}").into()
+                let duplicate = rustix::io::fcntl_dupfd_cloexec(open(object, fd)?, 0);
+                Some(duplicate.map_err(|errno| os_error(object.py(), errno, None, object))?)
             }
+            None => None,
+        };
+        let path = match &duplicate {
+            // Opening it again leaves the descriptor's position as it is.
+            Some(fd) => format!("/proc/self/fd/{}", fd.as_raw_fd()).into(),
             None => path(object)?,
         };
         Ok(Named {
             object: object.clone().unbind(),
             path,
+            _duplicate: duplicate,
         })
     }
 

@@ -196,7 +196,7 @@ impl ReadAhead {
         let named = chosen.iter().map(|(path, _)| {
             let object = text(py, path)?.unbind();
             let path = path.clone();
-            Ok(Named { object, path })
+            Ok(Named::new(object, path))
         });
         ReadAhead::of(named.collect::<PyResult<_>>()?, chosen, budget, evict_after)
     }

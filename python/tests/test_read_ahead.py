@@ -306,3 +306,21 @@ def test_a_loader(disk):
         loaded = safetensors.numpy.load_file(path)
     assert all((loaded[name] == tensors[name]).all() for name in tensors)
     assert reading.report().failed == 0
+
+
+def test_a_descriptor_may_be_closed_and_its_number_used_again(make, disk):
+    path, other = make("data", 8 * MIB), disk / "other"
+    other.write_bytes(bytes(8 * MIB))
+    evict(disk)
+    fd = os.open(path, os.O_RDONLY)
+    reading = nowait.read_ahead(fd)
+    os.close(fd)
+    again = os.open(other, os.O_RDONLY)
+    try:
+        assert again == fd
+        with reading:
+            while reading.report().read_bytes < 8 * MIB:
+                time.sleep(0.01)
+    finally:
+        os.close(again)
+    assert nowait.residency(other).cached_bytes == 0
