@@ -246,7 +246,9 @@ impl ReadAhead {
         }
         if self.evict_after {
             let shared = self.shared.clone();
-            call::run(py, &Stop::default(), None, move |_| shared.evict())?;
+            let stop = Stop::default();
+            let its = stop.clone();
+            call::run(py, &stop, None, move |_| shared.evict(&its))?;
         }
         Ok(())
     }
@@ -257,7 +259,9 @@ impl ReadAhead {
         // Bytes that are read while the pages are counted are not missing among them.
         let read_before = lock(&self.shared.reading).read_bytes();
         let shared = self.shared.clone();
-        let count = call::run(py, &Stop::default(), None, move |_| shared.count());
+        let stop = Stop::default();
+        let its = stop.clone();
+        let count = call::run(py, &stop, None, move |_| shared.count(&its));
         let (was_resident_bytes, cached) = count?;
         let (failed, errors) = self.shared.failures.errors(py, &self.arguments)?;
         let reading = lock(&self.shared.reading);
@@ -344,7 +348,7 @@ impl Drop for ReadAhead {
 impl Shared {
     /// Looks at each path, and reports those that cannot be read.
     fn look(&self) {
-        for (path, _) in &self.chosen {
+        for (path, _) in self.chosen.iter().take_while(|_| !self.stop.asked()) {
             let _: Option<Given> = given(path, Kinds::Regular, &self.failures);
         }
     }
@@ -393,8 +397,8 @@ impl Shared {
     }
 
     /// The bytes that were cached before, and those that were read and are cached now.
-    fn count(&self) -> (u64, u64) {
-        let files = self.files().into_iter();
+    fn count(&self, stop: &Stop) -> (u64, u64) {
+        let files = self.files().into_iter().take_while(|_| !stop.asked());
         files.fold((0, 0), |(before, now), (missing, read)| {
             (
                 before + missing.cached_bytes(),
@@ -403,8 +407,8 @@ impl Shared {
         })
     }
 
-    fn evict(&self) {
-        for (missing, read) in self.files() {
+    fn evict(&self, stop: &Stop) {
+        for (missing, read) in self.files().into_iter().take_while(|_| !stop.asked()) {
             missing.evict(&read);
         }
     }

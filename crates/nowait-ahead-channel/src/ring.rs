@@ -155,8 +155,8 @@ impl Channel {
         }
     }
 
-    /// Tells that a file was surveyed that has the descriptor `fd`, and was opened by a path relative
-    /// to the directory with this inode number. As [`tell`](Channel::tell) otherwise.
+    /// Tells that a file was surveyed that has the descriptor `fd`, and was opened by a path
+    /// relative to the directory with this inode number. As [`tell`](Channel::tell) otherwise.
     pub fn tell_surveyed(
         &self,
         tid: u32,

@@ -86,7 +86,8 @@ struct State {
 const INTERVAL: Duration = Duration::from_millis(20);
 /// The look takes at most this part of the time.
 const SHARE: u32 = 10;
-/// The maximum number of files whose survey is incomplete. A thread may end before it completes one.
+/// The maximum number of files whose survey is incomplete. A thread may end before it completes
+/// one.
 const MAX_PARTS: usize = 1024;
 /// The maximum number of processes that are looked at once for several events.
 const MAX_FOUND: usize = 4;
@@ -303,7 +304,8 @@ impl State {
         took
     }
 
-    /// Evicts the rest. Does not wait for pages that are written already: another process uses them.
+    /// Evicts the rest. Does not wait for pages that are written already: another process uses
+    /// them.
     fn finish(&mut self, deadline: Instant) {
         const ROUNDS: u32 = 7;
         let mut pause = Duration::from_millis(1);

@@ -87,8 +87,8 @@ impl KeptFile {
         })
     }
 
-    /// A file that is about to be read ahead of the program, and is evicted when it has ended. `None`
-    /// as for [`new`](KeptFile::new), and without a survey.
+    /// A file that is about to be read ahead of the program, and is evicted when it has ended.
+    /// `None` as for [`new`](KeptFile::new), and without a survey.
     pub fn before_readahead(file: &OwnedFd) -> Option<KeptFile> {
         let id = id_of(&stat(file)?);
         let map = page_map(file, 0..u64::MAX).ok()?.known()?;
@@ -130,7 +130,8 @@ impl KeptFile {
         self.fd.is_some()
     }
 
-    /// The path and the missing ranges of a file that is not there any more, but may have been renamed.
+    /// The path and the missing ranges of a file that is not there any more, but may have been
+    /// renamed.
     pub fn path_if_renamed(&self) -> Option<(PathBuf, Vec<Range<u64>>)> {
         let is_gone = self.fd.is_none() && !self.is_clean() && self.open().is_none();
         is_gone.then(|| (self.path.clone(), self.missing.clone()))
@@ -172,8 +173,8 @@ impl KeptFile {
         left.is_none() || self.clean >= MIN_CLEAN
     }
 
-    /// Evicts all pages that were missing. Dirty pages are left unless the program `is_over`. Returns
-    /// what was there before, or `None` if the file cannot be opened any more.
+    /// Evicts all pages that were missing. Dirty pages are left unless the program `is_over`.
+    /// Returns what was there before, or `None` if the file cannot be opened any more.
     pub fn evict_all(&mut self, is_over: bool) -> Option<Left> {
         let again;
         let fd = match &self.fd {
@@ -189,7 +190,8 @@ impl KeptFile {
             return None;
         }
         let left = self.left(fd)?;
-        // The advice would write each file by itself. The program or the kernel writes many together.
+        // The advice would write each file by itself. The program or the kernel writes many
+        // together.
         if left.is_dirty && !is_over {
             return Some(left);
         }

@@ -1,6 +1,6 @@
 //! libnowait_ahead.so: tells `nowait run` which directories and files an unmodified program opens,
-//! and where its calls of stat(2) wait for the disk. `nowait run` reads ahead; see nowait-run(1). With
-//! `--keep-cache` it also tells which pages of opened files are not resident, and `nowait run`
+//! and where its calls of stat(2) wait for the disk. `nowait run` reads ahead; see nowait-run(1).
+//! With `--keep-cache` it also tells which pages of opened files are not resident, and `nowait run`
 //! evicts these when the program has used them.
 //!
 //! ```text
@@ -12,17 +12,17 @@
 //! # Decisions
 //!
 //! - **The library only watches.** It returns what the C library's function has returned. With
-//!   `--keep-cache` there are two exceptions: advice that evicts, and long copies (`calls/data`). It has no
-//!   thread, no descriptor and no memory of its own, calls no malloc(3) and takes no lock. So
-//!   nothing in it can deadlock with signals, fork(2) or dlopen(3), and a program that counts its
-//!   descriptors or closes all of them notices nothing.
-//! - **The library makes no system call**, except those of a survey. A program may have installed a filter that kills it for
-//!   one (seccomp(2)). Only at the start the library opens and maps the channel, with the calls by
-//!   which ld.so(8) loads libraries. The time is the processor's counter, the ID of the thread is
-//!   the C library's, and the inode of a directory is that of its entry `.`. All else is asked by
-//!   `nowait run`, which also looks if a thread has slept or read (proc(5)). A survey is made only in a
-//!   process without a filter: /proc/self/status says so at the start, and `calls/sandbox` sees a
-//!   filter that is installed later.
+//!   `--keep-cache` there are two exceptions: advice that evicts, and long copies (`calls/data`).
+//!   It has no thread, no descriptor and no memory of its own, calls no malloc(3) and takes no
+//!   lock. So nothing in it can deadlock with signals, fork(2) or dlopen(3), and a program that
+//!   counts its descriptors or closes all of them notices nothing.
+//! - **The library makes no system call**, except those of a survey. A program may have installed a
+//!   filter that kills it for one (seccomp(2)). Only at the start the library opens and maps the
+//!   channel, with the calls by which ld.so(8) loads libraries. The time is the processor's
+//!   counter, the ID of the thread is the C library's, and the inode of a directory is that of its
+//!   entry `.`. All else is asked by `nowait run`, which also looks if a thread has slept or read
+//!   (proc(5)). A survey is made only in a process without a filter: /proc/self/status says so at
+//!   the start, and `calls/sandbox` sees a filter that is installed later.
 //! - **errno stays as the C library left it.**
 //! - **Forked children share the channel.** The mapping is inherited, and a child that runs another
 //!   program attaches by the environment.

@@ -68,12 +68,13 @@ const HELPER_DELAY: Duration = Duration::from_millis(3);
 
 const DETAILS: &str = "\
 The program does the same as without `nowait run`. A library that is preloaded (ld.so(8)) reports which directories the program
-lists, and how long its calls of stat(2) take. The library makes no system call in a program with a sandbox (seccomp(2)). If the program opens a large directory that is not cached, `nowait run` lists it with many requests in flight, and loads
-some thousands of its inodes. If calls of stat(2) wait for the disk, it loads the inodes of the directory, and of the directories
-below it that the program enters. It stays a bounded number of inodes ahead. With --data, and if the program opens files of
-these directories, it also reads the beginning of the other files, within a tenth of the available memory. A few directories are
-not read ahead, for comparison. If the program is no slower in them, readahead pauses, and ends if that remains so. On a disk
-that reports that it rotates, and whose requests take 2 ms or longer, nothing is loaded, except with --walk.
+lists, and how long its calls of stat(2) take. The library makes no system call in a program with a sandbox (seccomp(2)). If the
+program opens a large directory that is not cached, `nowait run` lists it with many requests in flight, and loads some thousands
+of its inodes. If calls of stat(2) wait for the disk, it loads the inodes of the directory, and of the directories below it that
+the program enters. It stays a bounded number of inodes ahead. With --data, and if the program opens files of these directories,
+it also reads the beginning of the other files, within a tenth of the available memory. A few directories are not read ahead,
+for comparison. If the program is no slower in them, readahead pauses, and ends if that remains so. On a disk that reports that
+it rotates, and whose requests take 2 ms or longer, nothing is loaded, except with --walk.
 
 A program that is static or setuid, of 32 bits, or with another C library than glibc runs as without `nowait run`, and nothing
 is read ahead of it. For a program in Go, such as restic or rclone, use --walk with the directories that it reads: inotify(7)

@@ -14,6 +14,7 @@ pub struct Missing {
     /// The file.
     pub file: FileRef,
     stamp: Stamp,
+    device: u64,
     /// In order. No two of them touch.
     ranges: Vec<Range<u64>>,
     /// The number of examined bytes.
@@ -35,6 +36,7 @@ impl Missing {
         let mut missing = Missing {
             file,
             stamp: Stamp::of(&stat),
+            device: stat.st_dev,
             ranges: Vec::new(),
             examined: 0,
             is_unknown: false,
@@ -127,7 +129,7 @@ impl Missing {
     /// Opens the file, if it is still the same.
     fn open_again(&self) -> Option<std::fs::File> {
         let (file, stat) = self.file.open().ok()?;
-        (stat.st_ino == self.stamp.inode).then_some(file)
+        ((stat.st_dev, stat.st_ino) == (self.device, self.stamp.inode)).then_some(file)
     }
 }
 
