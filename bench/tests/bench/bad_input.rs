@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use slowdisk::{Filesystem, TestMount, require};
@@ -379,36 +380,37 @@ fn a_file_that_changes() {
         ),
     ] {
         for gone in [false, true] {
-            let here = directory();
-            let paths: Vec<_> = match count {
-                1 => vec![here.path().join("data")],
-                _ => (0..count)
-                    .map(|i| here.path().join(format!("data-{i}")))
-                    .collect(),
-            };
-            for path in &paths {
-                fs::write(path, vec![7; 32 << 20]).unwrap();
-            }
-            let child = spawned(&mut bench(
-                here.path(),
-                &format!("{words} {long} --file data"),
-            ));
-            thread::sleep(std::time::Duration::from_millis(400));
-            for path in &paths {
-                match gone {
-                    true => fs::remove_file(path).unwrap(),
-                    false => drop(File::create(path).unwrap()),
-                }
-            }
-            let said = Said::of(&child.wait_with_output().unwrap());
-            failed(
-                &said,
-                words,
-                1,
-                &["another program has", "no other program changes"],
-            );
+            // The sizes of the files must be known before they change.
+            let waits = (0..6).map(|i| Duration::from_millis(400 << i));
+            let mut ends = waits.map(|wait| changed(&format!("{words} {long}"), count, gone, wait));
+            let said = ends.find(|said| said.err.contains("another program has"));
+            let said = said.expect("the change is noticed");
+            failed(&said, words, 1, &["no other program changes"]);
         }
     }
+}
+
+/// Truncates or removes the files of a bench after this time.
+fn changed(words: &str, count: usize, gone: bool, wait: Duration) -> Said {
+    let here = directory();
+    let paths: Vec<_> = match count {
+        1 => vec![here.path().join("data")],
+        _ => (0..count)
+            .map(|i| here.path().join(format!("data-{i}")))
+            .collect(),
+    };
+    for path in &paths {
+        fs::write(path, vec![7; 32 << 20]).unwrap();
+    }
+    let child = spawned(&mut bench(here.path(), &format!("{words} --file data")));
+    thread::sleep(wait);
+    for path in &paths {
+        match gone {
+            true => fs::remove_file(path).unwrap(),
+            false => drop(File::create(path).unwrap()),
+        }
+    }
+    Said::of(&child.wait_with_output().unwrap())
 }
 
 /// Ctrl-C of a terminal goes to the whole process group. It ends each area in each of its phases, with
@@ -457,7 +459,7 @@ fn interrupted(words: &str, milliseconds: u64) {
     let group = Pid::from_child(&child);
     // Before it has caught the signal, a program ends by it.
     until("it catches SIGINT", || catches_int(group));
-    thread::sleep(std::time::Duration::from_millis(milliseconds));
+    thread::sleep(Duration::from_millis(milliseconds));
     kill_process_group(group, Signal::INT).unwrap();
     let said = Said::of(&child.wait_with_output().unwrap());
     let at = format!("{words} after {milliseconds} ms");
