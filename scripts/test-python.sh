@@ -35,6 +35,6 @@ else
     pip "maturin>=1.9,<2"
     (cd python && PATH=$environment/bin:$PATH VIRTUAL_ENV=$environment maturin develop --quiet)
 fi
-pip pytest hypothesis numpy safetensors mypy "pyright[nodejs]"
+pip pytest hypothesis numpy safetensors uvloop trio mypy "pyright[nodejs]"
 cd python
 "$environment/bin/python" -m pytest -q "$@"

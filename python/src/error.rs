@@ -21,6 +21,15 @@ pub fn os_error(
     }
 }
 
+/// An OSError of a call that has two paths.
+pub fn os_error_of_two(py: Python<'_>, errno: Errno, first: Py<PyAny>, second: Py<PyAny>) -> PyErr {
+    match strerror(py, errno) {
+        // The third argument after the text is an error number of Windows.
+        Ok(text) => PyOSError::new_err((errno.raw_os_error(), text, first, py.None(), second)),
+        Err(error) => error,
+    }
+}
+
 /// An error of the library that concerns a file.
 pub fn library_error(py: Python<'_>, error: &nowait::Error, filename: &Bound<'_, PyAny>) -> PyErr {
     match (error.kind(), error.errno().map(Errno::from_raw_os_error)) {
@@ -58,4 +67,10 @@ pub fn forked(what: &str) -> PyErr {
 fn strerror(py: Python<'_>, errno: Errno) -> PyResult<String> {
     let strerror = py.import("os")?.getattr("strerror")?;
     strerror.call1((errno.raw_os_error(),))?.extract()
+}
+
+/// An error of the library in an operation of an open file. It has no file name, as those of
+/// Python's file objects.
+pub fn call_error(py: Python<'_>, error: &nowait::Error) -> PyErr {
+    library_error(py, error, py.None().bind(py))
 }

@@ -7,6 +7,7 @@
 //! A function converts arguments and results, and has no policy. The threads of the library never
 //! attach to the interpreter, so that it can shut down while they work.
 
+mod asyncio_files;
 mod call;
 mod error;
 mod evict;
@@ -28,6 +29,10 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 mod _nowait {
     #[pymodule_export]
+    use crate::asyncio_files::functions::{open_handle, pause, rename, spend, stat, unlink};
+    #[pymodule_export]
+    use crate::asyncio_files::handle::Handle;
+    #[pymodule_export]
     use crate::evict::{EvictResult, evict};
     #[pymodule_export]
     use crate::progress::Progress;
@@ -47,6 +52,8 @@ mod _nowait {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::interpreter::check(module.py())?;
+        let awaitable = crate::asyncio_files::awaitable::class(module.py())?;
+        module.add("Awaitable", awaitable)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

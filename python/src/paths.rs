@@ -1,8 +1,11 @@
 //! Arguments that name files: str, bytes, os.PathLike, and open descriptors.
-#![allow(unsafe_code, reason = "a descriptor that is a number is borrowed")]
+#![allow(
+    unsafe_code,
+    reason = "a descriptor that is a number is borrowed or taken over"
+)]
 
 use std::ffi::OsString;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -109,6 +112,16 @@ pub fn open<'fd>(object: &Bound<'_, PyAny>, fd: RawFd) -> PyResult<BorrowedFd<'f
         Ok(_) => Ok(fd),
         Err(errno) => Err(os_error(object.py(), errno, None, object)),
     }
+}
+
+/// Takes over an open descriptor.
+///
+/// # Errors
+/// OSError with EBADF.
+pub fn take(object: &Bound<'_, PyAny>, fd: RawFd) -> PyResult<OwnedFd> {
+    let fd = open(object, fd)?.as_raw_fd();
+    // SAFETY: the descriptor is open, and the program gives it away.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// The bytes of a path, as `os.fsencode` makes them: surrogates become the bytes that they stand

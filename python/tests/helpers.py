@@ -47,3 +47,10 @@ def evict(directory: Path) -> None:
 
     subprocess.run(["sync", "-f", directory], check=True)
     assert nowait.evict(directory).failed == 0
+
+
+def evict_file(path: Path) -> None:
+    """Evicts the clean pages of one file."""
+    fd = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)

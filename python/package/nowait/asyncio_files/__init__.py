@@ -1,0 +1,219 @@
+"""Files for asyncio that do not change threads for data in the page cache.
+
+The interface is that of aiofiles, with reads and writes at an offset:
+
+>>> import asyncio, tempfile
+>>> from nowait import asyncio_files
+>>> async def main(path):
+...     async with asyncio_files.open(path, "w") as file:
+...         await file.write("one\\\\ntwo\\\\n")
+...     async with asyncio_files.open(path) as file:
+...         lines = [line async for line in file]
+...         return lines, await file.read_at(4, 3)
+>>> with tempfile.TemporaryDirectory() as directory:
+...     asyncio.run(main(f"{directory}/file"))
+(['one\\\\n', 'two\\\\n'], b'two')
+
+Cached data is read in the event loop's thread when a call is awaited, without a turn of the loop. The
+library reads other data by io_uring or in threads, which never hold the GIL. After about a millisecond
+of calls that did not wait, a task gives way to the other tasks of its loop.
+
+It works with asyncio and uvloop. Other libraries, such as trio, are refused with RuntimeError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import io
+import os
+from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import Executor
+from functools import lru_cache, partial
+from stat import S_ISDIR as isdir
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from .._nowait import Handle, open_handle, rename, stat, unlink
+from ._binary import BinaryFile, BinaryReader, BinaryWriter
+from ._file import Opened
+from ._text import DECODERS, TextFile, TextReader, TextWriter, codec
+
+__all__ = ["BinaryFile", "TextFile", "open", "rename", "scandir", "stat", "unlink"]
+
+if TYPE_CHECKING:
+    from _typeshed import OpenBinaryMode, OpenTextMode
+
+FileT = TypeVar("FileT", BinaryFile, TextFile)
+Path = str | bytes | int | os.PathLike[str] | os.PathLike[bytes]
+Opener = Callable[[str, int], int]
+
+
+class Opening(Awaitable[FileT]):
+    """The result of open(): it is awaited, or used by `async with`."""
+
+    __slots__ = ("_arguments", "_obj")
+
+    def __init__(self, *arguments: Any) -> None:
+        self._arguments = arguments
+        self._obj: Any = None
+
+    def __await__(self) -> Generator[Any, Any, FileT]:
+        if self._obj is None:
+            self._obj = yield from _open(*self._arguments).__await__()
+        return self._obj  # type: ignore[no-any-return]
+
+    async def __aenter__(self) -> FileT:
+        return await self
+
+    async def __aexit__(self, *exception: object) -> None:
+        file, self._obj = self._obj, None
+        if file is not None:
+            await file.close()
+
+
+@overload
+def open(
+    file: Path,
+    mode: OpenTextMode = "r",
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Opener | None = None,
+    *,
+    executor: Executor | None = None,
+) -> Opening[TextFile]: ...
+@overload
+def open(
+    file: Path,
+    mode: OpenBinaryMode,
+    buffering: int = -1,
+    encoding: None = None,
+    errors: None = None,
+    newline: None = None,
+    closefd: bool = True,
+    opener: Opener | None = None,
+    *,
+    executor: Executor | None = None,
+) -> Opening[BinaryFile]: ...
+@overload
+def open(
+    file: Path,
+    mode: str,
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Opener | None = None,
+    *,
+    executor: Executor | None = None,
+) -> Opening[Any]: ...
+def open(
+    file: Path,
+    mode: str = "r",
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Opener | None = None,
+    *,
+    executor: Executor | None = None,
+) -> Opening[Any]:
+    """Open a file. The arguments are those of the built-in open().
+
+    Args:
+        executor: The threads for calls that the library has no other form for, such as those of files
+            that are read and written, or of pipes. By default those of the event loop.
+
+    Returns:
+        An object to be awaited or to be used by `async with`: a `BinaryFile` or `TextFile`.
+
+    Raises:
+        OSError: When it is awaited, as open().
+        RuntimeError: When it is awaited, if no asyncio event loop runs.
+    """
+    return Opening(file, mode, buffering, encoding, errors, newline, closefd, opener, executor)
+
+
+async def _open(
+    file: Path,
+    mode: str,
+    buffering: int,
+    encoding: str | None,
+    errors: str | None,
+    newline: str | None,
+    closefd: bool,
+    opener: Opener | None,
+    executor: Executor | None,
+) -> BinaryFile | TextFile:
+    _check(mode, buffering, encoding, errors, newline)
+    if not closefd and not isinstance(file, int):
+        raise ValueError("Cannot use closefd=False with file name")
+    file = file if isinstance(file, int) else os.fspath(file)
+    handle = await _handle(file, mode, closefd, opener, executor)
+    if not handle.is_regular and isdir(os.fstat(handle.fileno()).st_mode):
+        handle.release()
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file)
+    if "a" in mode and handle.is_regular:
+        os.lseek(handle.fileno(), 0, os.SEEK_END)
+    opened = Opened(file, mode, buffering, encoding, errors, newline, executor)
+    return _kind(handle, opened)(handle, opened)
+
+
+async def _handle(
+    file: Path, mode: str, closefd: bool, opener: Opener | None, executor: Executor | None
+) -> Handle:
+    """Opens a file as `io.FileIO` does."""
+    flags = _flags(mode)
+    if isinstance(file, int):
+        if file < 0:
+            raise ValueError("negative file descriptor")
+        return Handle.of_descriptor(file if closefd else os.dup(file))
+    if opener is None:
+        return await open_handle(file, flags, 0o666)
+    loop = asyncio.get_running_loop()
+    call = partial(opener, file, flags)  # type: ignore[arg-type]
+    return Handle.of_descriptor(await loop.run_in_executor(executor, call))
+
+
+def _kind(handle: Handle, opened: Opened) -> type[BinaryFile] | type[TextFile]:
+    mode = opened.mode
+    has_own = handle.is_regular and "+" not in mode
+    reads = "r" in mode
+    if opened.is_binary:
+        if not has_own or opened.buffering == 0:
+            return BinaryFile
+        return BinaryReader if reads else BinaryWriter
+    has_own = has_own and opened.buffering != 1 and codec(opened.encoding) in DECODERS
+    if reads:
+        return TextReader if has_own and opened.newline in (None, "", "\\n") else TextFile
+    return TextWriter if has_own and opened.newline in (None, "", "\\n") else TextFile
+
+
+def _flags(mode: str) -> int:
+    """The flags of open(2) for a mode that was checked."""
+    access = os.O_RDWR if "+" in mode else os.O_RDONLY if "r" in mode else os.O_WRONLY
+    how = {"r": 0, "w": os.O_CREAT | os.O_TRUNC, "x": os.O_CREAT | os.O_EXCL}
+    base = next(letter for letter in mode if letter in "rwxa")
+    return access | how.get(base, os.O_CREAT | os.O_APPEND) | os.O_CLOEXEC
+
+
+def _try(
+    mode: str, buffering: int, encoding: str | None, errors: str | None, newline: str | None
+) -> None:
+    """Checks the arguments as open() does, before a file is created or truncated."""
+    mode = mode.replace("x", "w") if isinstance(mode, str) else mode
+    io.open(os.devnull, mode, buffering, encoding, errors, newline).close()
+
+
+#: The check is made once for the same arguments.
+_check = lru_cache(_try)
+
+
+async def scandir(path: Any = None) -> Any:
+    """The iterator of os.scandir(). The directory is opened in a thread."""
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(None, partial(os.scandir, path))

@@ -1,0 +1,151 @@
+"""Binary files."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from .._nowait import spend
+from ._buffered import Reader, Writer
+from ._file import File, give_way
+
+
+class BinaryFile(File[bytes]):
+    """A binary file with the interface of aiofiles: the methods of `io` as coroutines."""
+
+    @property
+    def mode(self) -> str:
+        return str(self._file.mode)
+
+    @property
+    def raw(self) -> Any:
+        """The unbuffered file object of `io`."""
+        return self._file.raw
+
+    async def read1(self, n: int = -1, /) -> bytes:
+        """Read at most `n` bytes, with at most one read of the file."""
+        return await self._delegate("read1", n)  # type: ignore[no-any-return]
+
+    async def readall(self) -> bytes:
+        """Read up to the end of the file."""
+        return await self.read()
+
+    async def peek(self, n: int = 0, /) -> bytes:
+        """Return bytes of the buffer, which is filled if it is empty. The position does not move."""
+        return await self._delegate("peek", n)  # type: ignore[no-any-return]
+
+    async def readinto(self, buffer: Any, /) -> int:
+        """Read into a buffer. Return the number of bytes."""
+        return int(await self._delegate("readinto", buffer))
+
+    async def readinto1(self, buffer: Any, /) -> int:
+        """Read into a buffer, with at most one read of the file. Return the number of bytes."""
+        return int(await self._delegate("readinto1", buffer))
+
+    async def write(self, data: Any, /) -> int:
+        """Write bytes. Return their number."""
+        return int(await self._delegate("write", data))
+
+    async def writelines(self, lines: Iterable[Any], /) -> None:
+        """Write each item of an iterable."""
+        await self._delegate("writelines", lines)
+
+
+class BinaryReader(Reader[bytes], BinaryFile):
+    """A regular binary file that is only read."""
+
+    async def read(self, n: int | None = -1, /) -> bytes:
+        if n and n > 0 and not self._turn.busy:
+            begin = self._at
+            end = begin + n
+            if end <= len(self._buffer) and spend(n):
+                self._at = end
+                return self._buffer[begin:end]
+            self._turn.busy = True
+            try:
+                return await self._bytes(n)
+            finally:
+                self._turn.release()
+        async with self._turn:
+            self._check()
+            if n is None or n == -1:
+                return await self._rest()
+            if n < 0:
+                raise ValueError("read length must be non-negative or -1")
+            return await self._bytes(n)
+
+    async def read1(self, n: int = -1, /) -> bytes:
+        async with self._turn:
+            self._check()
+            if self._at == len(self._buffer):
+                await self._fill()
+            rest = len(self._buffer) - self._at
+            return await self._bytes(rest if n < 0 else min(n, rest))
+
+    async def peek(self, n: int = 0, /) -> bytes:
+        async with self._turn:
+            self._check()
+            if self._at == len(self._buffer):
+                await self._fill()
+            await give_way(0)
+            return self._buffer[self._at :]
+
+    async def readinto(self, buffer: Any, /) -> int:
+        with memoryview(buffer) as view, view.cast("B") as to:
+            async with self._turn:
+                self._check()
+                have = self._buffer[self._at : self._at + len(to)]
+                to[: len(have)] = have
+                n = len(have)
+                if n < len(to):
+                    n += await self.readinto_at(self._position() + n, to[n:])
+                else:
+                    await give_way(n)
+                self._move(self._position() + n)
+                return n
+
+    async def readinto1(self, buffer: Any, /) -> int:
+        return await self.readinto(buffer)
+
+    async def readline(self, limit: int | None = -1, /) -> bytes:
+        if (limit is None or limit < 0) and not self._turn.busy:
+            begin = self._at
+            end = self._buffer.find(b"\n", begin) + 1
+            if end and spend(end - begin):
+                self._at = end
+                return self._buffer[begin:end]
+        async with self._turn:
+            self._check()
+            return await self._line(-1 if limit is None else limit)
+
+    async def readlines(self, hint: int | None = -1, /) -> list[bytes]:
+        if hint is None or hint <= 0:
+            return io.BytesIO(await self.read()).readlines()
+        return await self._lines(hint)
+
+    async def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        if whence == os.SEEK_SET and offset >= 0 and not self._turn.busy and not self.closed:
+            self._move(offset)
+            return offset
+        async with self._turn:
+            self._check()
+            return await self._seek(offset, whence)
+
+    async def tell(self) -> int:
+        self._check()
+        return self._position()
+
+
+class BinaryWriter(Writer[bytes], BinaryFile):
+    """A regular binary file that is only written."""
+
+    async def write(self, data: Any, /) -> int:
+        with memoryview(data) as view:
+            await self._add(view)
+            return view.nbytes
+
+    async def writelines(self, lines: Iterable[Any], /) -> None:
+        for line in lines:
+            await self.write(line)

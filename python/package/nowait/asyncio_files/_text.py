@@ -1,0 +1,246 @@
+"""Text files."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import locale
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from .._nowait import Handle, spend
+from ._buffered import Reader, Writer
+from ._file import File, Opened, give_way
+
+#: The encodings whose characters do not depend on what was before, and whose line feed is one byte.
+DECODERS: dict[str, Callable[[bytes, str, bool], tuple[str, int]]] = {
+    "utf-8": codecs.utf_8_decode,
+    "ascii": lambda data, errors, _: codecs.ascii_decode(data, errors),
+    "iso8859-1": lambda data, errors, _: codecs.latin_1_decode(data, errors),
+}
+
+#: The largest position that is a number of bytes alone: `io` puts more into larger ones.
+LARGEST_OFFSET = (1 << 63) - 1
+
+
+class TextFile(File[str]):
+    """A text file with the interface of aiofiles: the methods of `io` as coroutines."""
+
+    @property
+    def buffer(self) -> Any:
+        """The binary file object of `io`."""
+        return self._file.buffer
+
+    @property
+    def encoding(self) -> str:
+        """The name of the encoding."""
+        return str(self._file.encoding)
+
+    @property
+    def errors(self) -> str:
+        """The error handler of the encoding."""
+        return str(self._file.errors)
+
+    @property
+    def newlines(self) -> str | tuple[str, ...] | None:
+        """The ends of lines that were translated so far."""
+        return self._file.newlines  # type: ignore[no-any-return]
+
+    @property
+    def line_buffering(self) -> bool:
+        """True if each line is written at once."""
+        return bool(self._file.line_buffering)
+
+    async def write(self, text: str, /) -> int:
+        """Write characters. Return their number."""
+        return int(await self._delegate("write", text))
+
+    async def writelines(self, lines: Iterable[str], /) -> None:
+        """Write each item of an iterable."""
+        await self._delegate("writelines", lines)
+
+
+class CarriageReturn(Exception):
+    """The buffer has a carriage return, which `io` translates or takes as the end of a line."""
+
+
+class TextReader(Reader[str], TextFile):
+    """A regular text file that is only read, in one of the encodings of `DECODERS`.
+
+    From the first carriage return on, the file object of `io` reads the file.
+    """
+
+    def __init__(self, handle: Handle, opened: Opened) -> None:
+        super().__init__(handle, opened)
+        self._decode = DECODERS[codec(opened.encoding)]
+        self._how = opened.errors or "strict"
+        # True if a carriage return is a character like others.
+        self._is_plain = opened.newline == "\n"
+        self._has_lines = False
+        self._is_delegated = False
+
+    @property
+    def newlines(self) -> str | tuple[str, ...] | None:
+        is_known = self._has_lines and not self._is_delegated and not self._is_plain
+        return "\n" if is_known else super().newlines
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        if self._is_delegated:
+            return TextFile._call(self, name, *arguments)
+        result = super()._call(name, *arguments)
+        if self._offset > LARGEST_OFFSET:
+            self._delegate_all()
+        return result
+
+    def _delegate_all(self) -> None:
+        """Leaves all to the file object of `io`."""
+        self._file.seek(self._position())
+        self._is_delegated = True
+        self._forget(0)
+
+    async def _fill(self) -> bool:
+        has_more = await super()._fill()
+        self._check_bytes(self._buffer)
+        return has_more
+
+    def _check_bytes(self, data: bytes) -> None:
+        if b"\r" in data and not self._is_plain:
+            raise CarriageReturn
+
+    async def _either(self, name: str, size: int, method: Callable[[int], Awaitable[str]]) -> str:
+        """Calls a method of this class, or that of the file object of `io`."""
+        async with self._turn:
+            self._check()
+            if not self._is_delegated:
+                try:
+                    return await method(size)
+                except CarriageReturn:
+                    await self._in_thread(self._delegate_all)
+            return str(await self._in_thread(self._call, name, size))
+
+    async def read(self, n: int | None = -1, /) -> str:
+        if n is None or n < 0:
+            return await self._either("read", -1, self._text)
+        return await self._either("read", n, self._characters)
+
+    async def _text(self, _: int) -> str:
+        position = self._position()
+        data = await self._rest()
+        try:
+            self._check_bytes(data)
+        except CarriageReturn:
+            self._forget(position)
+            raise
+        self._has_lines = self._has_lines or b"\n" in data
+        return self._decode(data, self._how, True)[0]
+
+    async def _characters(self, n: int) -> str:
+        """The next `n` characters, or those up to the end of the file."""
+        pieces: list[str] = []
+        used = 0
+        while n:
+            begin = self._at + used
+            text, consumed = self._first(begin, n)
+            if not consumed and not await self._fill():
+                # Bytes that are no whole character.
+                text, consumed = self._decode(self._buffer[self._at + used :], self._how, True)
+                pieces.append(text)
+                used += consumed
+                break
+            pieces.append(text)
+            used += consumed
+            n -= len(text)
+        await give_way(used)
+        data = self._buffer[self._at : self._at + used]
+        self._has_lines = self._has_lines or b"\n" in data
+        self._at += used
+        return "".join(pieces)
+
+    def _first(self, begin: int, n: int) -> tuple[str, int]:
+        """At most `n` characters of the buffer, with their number of bytes."""
+        end = begin + n
+        while True:
+            text, consumed = self._decode(self._buffer[begin:end], self._how, False)
+            if consumed or end >= len(self._buffer):
+                return text, consumed
+            # The bytes are the beginning of one character.
+            end += 1
+
+    async def readline(self, limit: int = -1, /) -> str:
+        if limit < 0 and not self._turn.busy:
+            begin = self._at
+            end = self._buffer.find(b"\n", begin) + 1
+            if end and spend(end - begin):
+                line = self._decode(self._buffer[begin:end], self._how, True)[0]
+                self._at = end
+                self._has_lines = True
+                return line
+        if limit < 0:
+            return await self._either("readline", limit, self._text_line)
+        return str(await self._delegate("readline", limit))
+
+    async def _text_line(self, _: int) -> str:
+        position = self._position()
+        line = await self._line(-1)
+        self._has_lines = self._has_lines or line.endswith(b"\n")
+        try:
+            return self._decode(line, self._how, True)[0]
+        except UnicodeDecodeError:
+            self._move(position)
+            raise
+
+    async def readlines(self, hint: int = -1, /) -> list[str]:
+        if hint > 0:
+            return await self._lines(hint)
+        newline = self._opened.newline
+        # The ends of lines are translated already.
+        text = io.StringIO(await self.read(), newline="\n" if newline is None else newline)
+        return text.readlines()
+
+    async def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        async with self._turn:
+            self._check()
+            if whence == os.SEEK_SET and 0 <= offset <= LARGEST_OFFSET and not self._is_delegated:
+                return await self._seek(offset, whence)
+            return int(await self._in_thread(self._call, "seek", offset, whence))
+
+    async def tell(self) -> int:
+        if self._is_delegated:
+            return await super().tell()
+        self._check()
+        return self._position()
+
+
+class TextWriter(Writer[str], TextFile):
+    """A regular text file that is only written, in one of the encodings of `DECODERS`."""
+
+    def __init__(self, handle: Handle, opened: Opened) -> None:
+        super().__init__(handle, opened)
+        self._codec = codec(opened.encoding)
+        self._how = opened.errors or "strict"
+
+    async def write(self, text: str, /) -> int:
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        await self._add(text.encode(self._codec, self._how))
+        return len(text)
+
+    async def writelines(self, lines: Iterable[str], /) -> None:
+        for line in lines:
+            await self.write(line)
+
+    async def tell(self) -> int:
+        # The position of a file that is appended to is known after the write.
+        await self.flush()
+        return await super().tell()
+
+
+def codec(encoding: str | None) -> str:
+    """The name of an encoding as open() takes it."""
+    if encoding is None and sys.flags.utf8_mode:
+        return "utf-8"
+    if encoding is None or encoding == "locale":
+        encoding = locale.getencoding()
+    return codecs.lookup(encoding).name

@@ -1,0 +1,133 @@
+//! The budget of an event loop: what its tasks may do in one iteration without giving way to other
+//! tasks and timers.
+//!
+//! A read of cached data needs no turn of the loop, so that a task that reads cached data would
+//! keep the loop for itself. All tasks of a loop share one budget. The first request of an
+//! iteration schedules its reset.
+
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyCFunction;
+
+use super::event_loop;
+
+/// The number of requests.
+const REQUESTS: u32 = 256;
+/// The number of bytes.
+const BYTES: usize = 4 << 20;
+/// The time since the first request, with what the program does itself.
+const TIME: Duration = Duration::from_millis(1);
+
+/// One request in so many looks at the clock, unless so many took longer than `SLOW`.
+const TIMED: u32 = 4;
+const SLOW: Duration = Duration::from_micros(100);
+
+/// The budget of the loop that runs in this thread. A thread runs one loop at a time.
+struct Budget {
+    requests: Cell<u32>,
+    bytes: Cell<usize>,
+    begun: Cell<Option<Instant>>,
+    /// The time since `begun` when the clock was read last.
+    timed: Cell<Duration>,
+    /// True if the program does much between two requests.
+    slow: Cell<bool>,
+    /// The loop that will call `reset`.
+    of: RefCell<Option<Py<PyAny>>>,
+}
+
+thread_local! {
+    static BUDGET: Budget = const {
+        Budget {
+            requests: Cell::new(0),
+            bytes: Cell::new(0),
+            begun: Cell::new(None),
+            timed: Cell::new(Duration::ZERO),
+            slow: Cell::new(false),
+            of: RefCell::new(None),
+        }
+    };
+}
+
+/// Counts a request. Returns false if the budget is spent, so that the task must give way.
+///
+/// # Errors
+/// RuntimeError if no asyncio loop runs.
+#[inline]
+pub fn spend(py: Python<'_>, bytes: usize) -> PyResult<bool> {
+    BUDGET.with(|budget| {
+        let Some(begun) = budget.begun.get() else {
+            budget.renew(py, bytes)?;
+            return Ok(true);
+        };
+        let requests = budget.requests.get();
+        let spent = requests == 0 || budget.bytes.get() < bytes;
+        if spent || budget.is_late(requests, begun) {
+            budget.requests.set(0);
+            return Ok(false);
+        }
+        budget.requests.set(requests - 1);
+        budget.bytes.set(budget.bytes.get() - bytes);
+        Ok(true)
+    })
+}
+
+/// Counts a request that has given way once. It is never refused.
+pub fn after_pause(py: Python<'_>, bytes: usize) -> PyResult<()> {
+    if spend(py, bytes)? {
+        return Ok(());
+    }
+    BUDGET.with(|budget| budget.check_loop(py))
+}
+
+impl Budget {
+    /// Begins a new budget, and schedules its end.
+    fn renew(&self, py: Python<'_>, bytes: usize) -> PyResult<()> {
+        let running = event_loop::running(py)?;
+        running.call_method1(pyo3::intern!(py, "call_soon"), (reset(py)?,))?;
+        self.requests.set(REQUESTS - 1);
+        self.bytes.set(BYTES.saturating_sub(bytes));
+        self.begun.set(Some(Instant::now()));
+        self.timed.set(Duration::ZERO);
+        self.of.replace(Some(running.unbind()));
+        Ok(())
+    }
+
+    /// True if the time is over, as far as the clock was read.
+    #[inline]
+    fn is_late(&self, requests: u32, begun: Instant) -> bool {
+        if !self.slow.get() && !requests.is_multiple_of(TIMED) {
+            return false;
+        }
+        let elapsed = begun.elapsed();
+        self.slow.set(elapsed - self.timed.replace(elapsed) > SLOW);
+        elapsed > TIME
+    }
+
+    /// A loop that has stopped does not reset its budget. The next loop of this thread does.
+    fn check_loop(&self, py: Python<'_>) -> PyResult<()> {
+        let running = event_loop::running(py)?;
+        let is_same = self.of.borrow().as_ref().is_some_and(|of| of.is(&running));
+        match is_same {
+            true => Ok(()),
+            false => self.renew(py, 0),
+        }
+    }
+}
+
+/// The function that ends a budget.
+fn reset(py: Python<'_>) -> PyResult<&Bound<'_, PyCFunction>> {
+    static RESET: PyOnceLock<Py<PyCFunction>> = PyOnceLock::new();
+    let made = RESET.get_or_try_init(py, || {
+        let reset = PyCFunction::new_closure(py, None, None, |_, _| {
+            BUDGET.with(|budget| {
+                budget.begun.set(None);
+                budget.of.take()
+            });
+        });
+        reset.map(Bound::unbind)
+    });
+    made.map(|reset| reset.bind(py))
+}

@@ -1,0 +1,142 @@
+//! Functions of `nowait.asyncio_files` that take a path, and the budget for its buffered files.
+
+use std::ffi::CString;
+
+use nowait::op::{Openat2, Statx};
+use nowait::{Engine, StatxMask};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use rustix::fs::CWD;
+
+use super::awaitable::awaitable;
+use super::budget;
+use super::handle::Handle;
+use super::in_engine::EngineRequest;
+use super::operation::{InEngine, Request};
+use super::stat_result::stat_result;
+use crate::error::{call_error, library_error, os_error, os_error_of_two};
+use crate::paths;
+
+/// Opens a file: an awaitable of a Handle.
+#[pyfunction]
+pub fn open_handle(py: Python<'_>, path: Py<PyAny>, flags: i32, mode: u32) -> PyResult<Py<PyAny>> {
+    let name = c_path(path.bind(py))?;
+    let open = async move |engine: Engine| {
+        let opened = engine.run(Openat2::new(name, flags, mode)).await;
+        opened.result.map(|_| opened.op.into_fd())
+    };
+    let request = EngineRequest::new(open, move |py, opened| {
+        let fd = opened.map_err(|error| library_error(py, &error, path.bind(py)))?;
+        let fd = fd.ok_or_else(|| PyRuntimeError::new_err("openat2 returned no descriptor"))?;
+        Ok(Bound::new(py, Handle::from_fd(py, fd)?)?
+            .into_any()
+            .unbind())
+    });
+    awaitable(py, request)
+}
+
+/// Get the metadata of the file at `path`, as os.stat() does.
+///
+/// Returns:
+///     An awaitable of os.stat_result.
+///
+/// Raises:
+///     OSError: As os.stat().
+#[pyfunction]
+#[pyo3(signature = (path, *, follow_symlinks=true))]
+pub fn stat(py: Python<'_>, path: Py<PyAny>, follow_symlinks: bool) -> PyResult<Py<PyAny>> {
+    let name = c_path(path.bind(py))?;
+    let flags = match follow_symlinks {
+        true => 0,
+        false => nix::libc::AT_SYMLINK_NOFOLLOW,
+    };
+    let stat = async move |engine: Engine| {
+        let stat = engine
+            .run(Statx::new(name, flags, StatxMask::BASIC_STATS))
+            .await;
+        stat.result.map(|_| stat.op.metadata())
+    };
+    let request = EngineRequest::new(stat, move |py, stat| {
+        let metadata = stat.map_err(|error| library_error(py, &error, path.bind(py)))?;
+        stat_result(py, metadata.as_ref())
+    });
+    awaitable(py, request)
+}
+
+/// Remove a file, as os.unlink() does.
+///
+/// Returns:
+///     An awaitable of None.
+///
+/// Raises:
+///     OSError: As os.unlink().
+#[pyfunction]
+pub fn unlink(py: Python<'_>, path: Py<PyAny>) -> PyResult<Py<PyAny>> {
+    let name = paths::path(path.bind(py))?;
+    let call = async move |engine: Engine| {
+        engine
+            .spawn_blocking(move || rustix::fs::unlink(&name))
+            .await
+    };
+    let request = EngineRequest::new(call, move |py, done| {
+        let done = done.map_err(|error| call_error(py, &error))?;
+        done.map_err(|errno| os_error(py, errno, None, path.bind(py)))?;
+        Ok(py.None())
+    });
+    awaitable(py, request)
+}
+
+/// Rename a file, as os.rename() does.
+///
+/// Returns:
+///     An awaitable of None.
+///
+/// Raises:
+///     OSError: As os.rename().
+#[pyfunction]
+pub fn rename(py: Python<'_>, src: Py<PyAny>, dst: Py<PyAny>) -> PyResult<Py<PyAny>> {
+    let names = (paths::path(src.bind(py))?, paths::path(dst.bind(py))?);
+    let call = async move |engine: Engine| {
+        let rename = move || rustix::fs::renameat(CWD, &names.0, CWD, &names.1);
+        engine.spawn_blocking(rename).await
+    };
+    let request = EngineRequest::new(call, move |py, done| {
+        let done = done.map_err(|error| call_error(py, &error))?;
+        done.map_err(|errno| os_error_of_two(py, errno, src, dst))?;
+        Ok(py.None())
+    });
+    awaitable(py, request)
+}
+
+/// Count a call that a buffered file answers from its buffer. False if the task must await pause().
+#[pyfunction]
+pub fn spend(py: Python<'_>, bytes: usize) -> PyResult<bool> {
+    budget::spend(py, bytes)
+}
+
+/// Give way to the other tasks of the loop: an awaitable of None.
+#[pyfunction]
+pub fn pause(py: Python<'_>) -> PyResult<Py<PyAny>> {
+    awaitable(py, Pause)
+}
+
+/// A request that does nothing after the pause.
+struct Pause;
+
+impl Request for Pause {
+    fn try_now(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        Ok(Some(py.None()))
+    }
+
+    fn start(self: Box<Self>, _py: Python<'_>) -> PyResult<InEngine> {
+        Err(PyRuntimeError::new_err(
+            "a pause has no work for the engine",
+        ))
+    }
+}
+
+/// The path for a system call, without a null byte within.
+fn c_path(object: &Bound<'_, PyAny>) -> PyResult<CString> {
+    let path = paths::path(object)?.into_os_string().into_encoded_bytes();
+    CString::new(path).map_err(|_| PyValueError::new_err("embedded null byte"))
+}

@@ -1,0 +1,270 @@
+//! An open file with positional reads and writes for asyncio.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nowait::op::{Statx, Write};
+use nowait::{File, StatxMask};
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use super::awaitable::awaitable;
+use super::in_engine::EngineRequest;
+use super::memory::{Writable, copied};
+use super::read::{ReadAt, ReadIntoAt, ReadRanges};
+use super::stat_result::stat_result;
+use crate::error::call_error;
+use crate::paths;
+
+/// A length above this is reduced to that of the file, before memory is allocated.
+const TRUSTED: usize = 64 << 10;
+
+/// An open file. All methods but `fileno` and `release` return awaitables.
+#[pyclass(subclass, frozen, weakref, module = "nowait.asyncio_files")]
+pub struct Handle {
+    open: Mutex<Option<nowait::Handle>>,
+}
+
+impl Handle {
+    pub fn from_fd(py: Python<'_>, fd: OwnedFd) -> PyResult<Handle> {
+        let handle = nowait::Handle::new(fd).map_err(|error| call_error(py, &error))?;
+        Ok(Handle {
+            open: Mutex::new(Some(handle)),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<nowait::Handle>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// # Errors
+    /// ValueError after `release`.
+    #[inline]
+    fn open(&self) -> PyResult<nowait::Handle> {
+        let open = self.lock().clone();
+        open.ok_or_else(|| PyValueError::new_err("I/O operation on closed file"))
+    }
+}
+
+#[pymethods]
+impl Handle {
+    /// Takes over the file of another handle, which is closed then.
+    #[new]
+    fn new(other: &Bound<'_, Handle>) -> PyResult<Handle> {
+        let open = other.get().lock().take();
+        let open = open.ok_or_else(|| PyValueError::new_err("I/O operation on closed file"))?;
+        Ok(Handle {
+            open: Mutex::new(Some(open)),
+        })
+    }
+
+    /// Takes over a descriptor.
+    #[staticmethod]
+    fn of_descriptor(py: Python<'_>, descriptor: i32) -> PyResult<Handle> {
+        let object = descriptor.into_pyobject(py)?.into_any();
+        Handle::from_fd(py, paths::take(&object, descriptor)?)
+    }
+
+    /// Read `n` bytes at `offset`.
+    ///
+    /// Cached data is read when the awaitable is awaited, without a turn of the event loop. The file's
+    /// position does not move.
+    ///
+    /// Args:
+    ///     offset: The offset in bytes.
+    ///     n: The number of bytes.
+    ///
+    /// Returns:
+    ///     An awaitable of `bytes`. It is shorter than `n` only at the end of the file.
+    ///
+    /// Raises:
+    ///     OSError: The read failed. It has errno.
+    ///     ValueError: The file is closed, or an argument is negative.
+    #[inline]
+    fn read_at(&self, py: Python<'_>, offset: i64, n: isize) -> PyResult<Py<PyAny>> {
+        let handle = self.open()?;
+        let (offset, len) = range(&handle, offset, n)?;
+        let read = ReadAt {
+            handle,
+            offset,
+            len,
+        };
+        awaitable(py, read)
+    }
+
+    /// Read into a buffer at `offset`, as many bytes as it has.
+    ///
+    /// Data that is not cached is read into memory of the library and copied, so that a read that is
+    /// cancelled does not write into the buffer later. The buffer cannot be resized before the
+    /// awaitable has ended.
+    ///
+    /// Args:
+    ///     offset: The offset in bytes.
+    ///     buffer: A writable contiguous buffer, such as a bytearray.
+    ///
+    /// Returns:
+    ///     An awaitable of the number of bytes. It is less than the length of the buffer only at the end
+    ///     of the file.
+    ///
+    /// Raises:
+    ///     OSError: The read failed. It has errno.
+    ///     ValueError: The file is closed, the offset is negative, or the buffer is read-only.
+    fn readinto_at(
+        &self,
+        py: Python<'_>,
+        offset: i64,
+        buffer: &Bound<'_, PyAny>,
+    ) -> PyResult<Py<PyAny>> {
+        let handle = self.open()?;
+        let offset = not_negative(offset)?;
+        let buffer = Writable::of(buffer)?;
+        awaitable(
+            py,
+            ReadIntoAt {
+                handle,
+                offset,
+                buffer,
+            },
+        )
+    }
+
+    /// Read several ranges, all at the same time.
+    ///
+    /// Args:
+    ///     ranges: An iterable of pairs (offset, number of bytes).
+    ///
+    /// Returns:
+    ///     An awaitable of a list of `bytes`, in the order of the ranges.
+    ///
+    /// Raises:
+    ///     OSError: A read failed. It has errno.
+    ///     ValueError: The file is closed, or a number is negative.
+    fn read_ranges(&self, py: Python<'_>, ranges: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let handle = self.open()?;
+        let ranges = paths::items(ranges.try_iter()?).map(|item| {
+            let (offset, n) = item?.extract()?;
+            range(&handle, offset, n)
+        });
+        let ranges = ranges.collect::<PyResult<Vec<_>>>()?;
+        awaitable(py, ReadRanges::new(handle, ranges))
+    }
+
+    /// Write bytes at `offset`.
+    ///
+    /// Returns:
+    ///     An awaitable of the number of bytes, which is all of them.
+    ///
+    /// Raises:
+    ///     OSError: The write failed. It has errno.
+    ///     ValueError: The file is closed, or the offset is negative.
+    fn write_at(
+        &self,
+        py: Python<'_>,
+        offset: i64,
+        data: &Bound<'_, PyAny>,
+    ) -> PyResult<Py<PyAny>> {
+        let handle = self.open()?;
+        let offset = not_negative(offset)?;
+        let data = copied(data)?;
+        let write = async move |engine| {
+            File::from_handle(&handle, &engine)
+                .write_all_at(data, offset)
+                .await
+        };
+        let request = EngineRequest::new(write, |py, write| {
+            let n = write.result.map_err(|error| call_error(py, &error))?;
+            n.into_py_any(py)
+        });
+        awaitable(py, request)
+    }
+
+    /// Write bytes at the position of the descriptor, and move it.
+    fn write_next(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let handle = self.open()?;
+        let data = copied(data)?;
+        let write = async move |engine: nowait::Engine| {
+            let write = Write::stream(&handle, Box::new(data)).all();
+            engine.run(write).await.result
+        };
+        let request = EngineRequest::new(write, |py, written| {
+            let n = written.map_err(|error| call_error(py, &error))?;
+            n.into_py_any(py)
+        });
+        awaitable(py, request)
+    }
+
+    /// Write the file's data and metadata to the disk: fsync(2).
+    fn fsync(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let handle = self.open()?;
+        let sync = async move |engine| File::from_handle(&handle, &engine).sync_all().await;
+        let finish = |py: Python<'_>, synced: nowait::Result<()>| {
+            synced.map_err(|error| call_error(py, &error))?;
+            Ok(py.None())
+        };
+        awaitable(py, EngineRequest::new(sync, finish))
+    }
+
+    /// The file's metadata: an awaitable of os.stat_result.
+    fn stat(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let handle = self.open()?;
+        let stat = async move |engine: nowait::Engine| {
+            let stat = engine.run(Statx::of(&handle, StatxMask::BASIC_STATS)).await;
+            stat.result.map(|_| stat.op.metadata())
+        };
+        let request = EngineRequest::new(stat, |py, stat| {
+            let metadata = stat.map_err(|error| call_error(py, &error))?;
+            stat_result(py, metadata.as_ref())
+        });
+        awaitable(py, request)
+    }
+
+    /// True for a regular file.
+    #[getter]
+    fn is_regular(&self) -> PyResult<bool> {
+        Ok(self.open()?.is_regular())
+    }
+
+    /// The descriptor of the file.
+    fn fileno(&self) -> PyResult<i32> {
+        Ok(self.open()?.as_fd().as_raw_fd())
+    }
+
+    /// Closes the descriptor. Operations that have begun continue with it.
+    fn release(&self) {
+        let open = self.lock().take();
+        drop(open);
+    }
+
+    /// True after `release`.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.lock().is_none()
+    }
+}
+
+/// An offset and a length as the library takes them.
+#[inline]
+fn range(handle: &nowait::Handle, offset: i64, n: isize) -> PyResult<(u64, usize)> {
+    let offset = not_negative(offset)?;
+    let mut len = usize::try_from(n).map_err(|_| negative("n"))?;
+    if len > TRUSTED
+        && handle.is_regular()
+        && let Ok(stat) = rustix::fs::fstat(handle)
+    {
+        let rest = (stat.st_size.max(0) as u64).saturating_sub(offset);
+        // A file that reports no size, as those of /proc, is read up to what was asked for.
+        if stat.st_size > 0 {
+            len = len.min(usize::try_from(rest).unwrap_or(usize::MAX));
+        }
+    }
+    Ok((offset, len))
+}
+
+fn not_negative(offset: i64) -> PyResult<u64> {
+    u64::try_from(offset).map_err(|_| negative("offset"))
+}
+
+fn negative(what: &str) -> PyErr {
+    PyValueError::new_err(format!("{what} must not be negative"))
+}

@@ -1,0 +1,153 @@
+"""nowait.asyncio_files beside open()."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from helpers import evict_file
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nowait import asyncio_files
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    """The result of a call, or its exception."""
+    try:
+        return call()
+    except (OSError, ValueError, TypeError) as error:
+        return type(error), str(error)
+
+
+async def awaited(call: Callable[[], Awaitable[Any]]) -> Any:
+    try:
+        return await call()
+    except (OSError, ValueError, TypeError) as error:
+        return type(error), str(error)
+
+
+#: Methods of files that are read, with their arguments.
+READS = st.one_of(
+    st.tuples(st.just("read"), st.sampled_from([-1, 0, 1, 2, 5, 100, 5000, 100_000])),
+    st.tuples(st.just("readline")),
+    st.tuples(st.just("readline"), st.integers(-1, 40)),
+    st.tuples(st.just("readlines"), st.sampled_from([-1, 0, 1, 3000])),
+    st.tuples(st.just("seek"), st.integers(0, 20_000)),
+    st.tuples(st.just("seek"), st.just(0), st.sampled_from([1, 2])),
+    st.tuples(st.just("seek"), st.integers(-20, 20), st.just(2)),
+    st.tuples(st.just("tell")),
+    st.tuples(st.just("write"), st.just(1)),
+)
+BINARY_READS = st.one_of(
+    READS,
+    st.tuples(st.just("read1"), st.sampled_from([0, 1, 300])),
+    st.tuples(st.just("seek"), st.integers(-300, 300), st.just(1)),
+    st.tuples(st.just("readinto"), st.integers(0, 9000)),
+    st.tuples(st.just("truncate")),
+)
+LINES = st.lists(st.text("aé€𝄞 \n", max_size=60), max_size=200).map("".join)
+LINES_WITH_RETURNS = st.lists(st.sampled_from(["a", "é\r\n", "\r", "b\n"]), min_size=1).map("".join)
+
+
+def with_buffer(calls: list[Any]) -> list[Any]:
+    """Replaces the sizes of readinto() by buffers."""
+    return [
+        (name, bytearray(arguments[0])) if name == "readinto" else (name, *arguments)
+        for name, *arguments in calls
+    ]
+
+
+async def compare(path: Path, calls: list[Any], cached: bool, *arguments: Any) -> None:
+    """Makes the same calls of a file of ours and one of open()."""
+    if not cached:
+        evict_file(path)
+    with open(path, *arguments) as theirs:
+        async with asyncio_files.open(path, *arguments) as ours:
+            for (name, *given), (_, *same) in zip(with_buffer(calls), with_buffer(calls)):
+                expected = outcome(lambda: getattr(theirs, name)(*given))
+                got = await awaited(lambda: getattr(ours, name)(*same))
+                assert got == expected, (name, given)
+                assert same == given
+                position = outcome(theirs.tell)
+                assert await awaited(ours.tell) == position, (name, given)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.binary(max_size=300), st.integers(1, 400), st.lists(BINARY_READS, max_size=30), st.booleans()
+)
+def test_binary_reads_are_those_of_open(
+    tmp_path_factory: Any, data: bytes, times: int, calls: list[Any], cached: bool
+) -> None:
+    path = tmp_path_factory.mktemp("read") / "file"
+    path.write_bytes(data * times)
+    asyncio.run(compare(path, calls, cached, "rb"))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    LINES | LINES_WITH_RETURNS,
+    st.lists(READS, max_size=30),
+    st.sampled_from([None, None, "", "\n", "\r", "\r\n"]),
+    st.sampled_from(["utf-8", "utf-8", "latin-1", "ascii", "utf-8-sig", "utf-16"]),
+)
+def test_text_reads_are_those_of_open(
+    tmp_path_factory: Any, text: str, calls: list[Any], newline: str | None, encoding: str
+) -> None:
+    path = tmp_path_factory.mktemp("read") / "file"
+    path.write_bytes(text.encode(encoding, "ignore"))
+    # A position within a character leads to other exceptions. After readlines(1), files of open()
+    # refuse tell().
+    plain = {("seek", 0), ("readlines", -1), ("readlines", 0)}
+    calls = [call for call in calls if call[0] not in ("seek", "readlines") or call[:2] in plain]
+    asyncio.run(compare(path, calls, True, "r", -1, encoding, None, newline))
+
+
+WRITES = st.one_of(
+    st.tuples(st.just("write"), st.sampled_from(["", "a", "é\n", "x" * 5000, "y" * 70_000])),
+    st.tuples(st.just("writelines"), st.just(["a\n", "b"])),
+    st.tuples(st.just("seek"), st.integers(0, 9000)),
+    st.tuples(st.just("seek"), st.just(0), st.just(2)),
+    st.tuples(st.just("tell")),
+    st.tuples(st.just("flush")),
+    st.tuples(st.just("truncate"), st.integers(0, 9000)),
+    st.tuples(st.just("truncate")),
+    st.tuples(st.just("read"), st.just(10)),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(WRITES, max_size=20),
+    st.sampled_from(["w", "a", "x", "r+", "w+", "a+"]),
+    st.booleans(),
+    st.sampled_from([-1, 1, 100, 10_000]),
+)
+def test_writes_are_those_of_open(
+    tmp_path_factory: Any, calls: list[Any], mode: str, binary: bool, buffering: int
+) -> None:
+    directory = tmp_path_factory.mktemp("write")
+    paths = [directory / "theirs", directory / "ours"]
+    for path in paths:
+        if mode != "x":
+            path.write_bytes(b"0123456789" * 100)
+    arguments = (mode + "b", max(buffering, 2)) if binary else (mode, buffering, "utf-8")
+
+    def encoded(data: Any) -> Any:
+        if isinstance(data, list):
+            return [encoded(item) for item in data]
+        return data.encode() if binary and isinstance(data, str) else data
+
+    async def compare() -> None:
+        with open(paths[0], *arguments) as theirs:
+            async with asyncio_files.open(paths[1], *arguments) as ours:
+                for name, *given in calls:
+                    given = [encoded(data) for data in given]
+                    expected = outcome(lambda: getattr(theirs, name)(*given))
+                    got = await awaited(lambda: getattr(ours, name)(*given))
+                    assert got == expected, (name, given)
+                assert await ours.tell() == theirs.tell()
+                assert await awaited(ours.readline) == outcome(theirs.readline)
+
+    asyncio.run(compare())
+    assert paths[1].read_bytes() == paths[0].read_bytes()

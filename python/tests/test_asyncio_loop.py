@@ -1,0 +1,599 @@
+"""nowait.asyncio_files and its event loop: awaitables, fairness, cancellation, forks, shutdown."""
+
+import asyncio
+import collections.abc
+import gc
+import os
+import threading
+import time
+
+import pytest
+from helpers import descriptors, evict_file, python, skip, threads
+from nowait import asyncio_files
+
+MIB = 1 << 20
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request):
+    """Runs a coroutine in a new event loop."""
+    if request.param == "asyncio":
+        return asyncio.run
+    try:
+        import uvloop
+    except ImportError:
+        skip("uvloop is not installed")
+    return uvloop.run
+
+
+def test_an_awaitable_is_a_coroutine(make, run):
+    path = make("data", MIB)
+    data = path.read_bytes()
+
+    async def main():
+        async with asyncio_files.open(path, "rb") as file:
+            for cached in [False, True]:
+                if not cached:
+                    evict_file(path)
+                one = file.read_at(1, 100_000)
+                assert isinstance(one, collections.abc.Coroutine)
+                assert await one == data[1:100_001]
+                with pytest.raises(RuntimeError):
+                    await one
+                assert await asyncio.create_task(file.read_at(5, 6)) == data[5:11]
+                assert await asyncio.wait_for(file.read_at(5, 6), 5) == data[5:11]
+                many = [file.read_at(i * 4096, 4096) for i in range(100)]
+                assert b"".join(await asyncio.gather(*many)) == data[: 100 * 4096]
+                async with asyncio.TaskGroup() as group:
+                    tasks = [group.create_task(file.read_at(i, 1)) for i in range(10)]
+                assert b"".join(task.result() for task in tasks) == data[:10]
+
+    run(main())
+
+
+def test_a_read_is_done_when_it_is_awaited(make, run):
+    path = make("data", 4096)
+
+    async def main():
+        async with asyncio_files.open(path, "r+b", 0) as file:
+            read = file.read_at(0, 4)
+            write = file.write_at(0, b"abcd")
+            await write
+            assert await read == b"abcd"
+            write = file.write_at(0, b"efgh")
+            write.close()
+            with pytest.raises(RuntimeError):
+                await write
+            assert await file.read_at(0, 4) == b"abcd"
+
+    run(main())
+
+
+def test_the_methods_of_a_coroutine(make):
+    path = make("data", 4096, cached=True)
+    path.read_bytes()
+
+    async def main():
+        async with asyncio_files.open(path, "rb") as file:
+            with pytest.raises(StopIteration) as stopped:
+                file.read_at(0, 3).send(None)
+            assert stopped.value.value == path.read_bytes()[:3]
+            with pytest.raises(StopIteration):
+                next(file.read_at(0, 3).__await__())
+            for thrown in [
+                (ValueError("a"),),
+                (ValueError, "a"),
+                (ValueError, ValueError("a"), None),
+            ]:
+                read = file.read_at(0, 3)
+                with pytest.raises(ValueError, match="^a$"):
+                    read.throw(*thrown)
+                with pytest.raises(RuntimeError):
+                    read.send(None)
+            with pytest.raises(KeyError):
+                file.read_at(0, 3).throw(KeyError)
+            for wrong in [(), (1,), (int,), (1, 2, 3, 4)]:
+                with pytest.raises(TypeError):
+                    file.read_at(0, 3).throw(*wrong)
+            read = file.read_at(0, 3)
+            assert read.close() is None and read.close() is None
+
+    asyncio.run(main())
+
+
+def test_reads_into_a_buffer_and_of_ranges(make, run):
+    path = make("data", MIB)
+    data = path.read_bytes()
+
+    async def main():
+        async with asyncio_files.open(path, "rb") as file:
+            for cached in [False, True]:
+                if not cached:
+                    evict_file(path)
+                buffer = bytearray(300_000)
+                assert await file.readinto_at(MIB - 200_000, buffer) == 200_000
+                assert buffer == data[MIB - 200_000 :] + bytes(100_000)
+                if not cached:
+                    evict_file(path)
+                ranges = [(i * 10_007 % MIB, i) for i in range(200)]
+                wanted = [data[begin : begin + n] for begin, n in ranges]
+                assert await file.read_ranges(ranges) == wanted
+            assert await file.read_ranges([]) == []
+            assert await file.readinto_at(0, bytearray()) == 0
+            buffer = bytearray(10)
+            read = file.readinto_at(0, buffer)
+            with pytest.raises(BufferError):
+                buffer.clear()
+            read.close()
+            buffer.clear()
+            with pytest.raises(ValueError):
+                file.readinto_at(0, b"12")
+            with pytest.raises(ValueError):
+                file.readinto_at(0, memoryview(bytearray(10))[::2])
+            with pytest.raises(TypeError):
+                file.readinto_at(0, 1)
+            for offset, n in [(-1, 1), (1, -1)]:
+                with pytest.raises(ValueError):
+                    file.read_at(offset, n)
+                with pytest.raises(ValueError):
+                    file.read_ranges([(offset, n)])
+            for offset, n in [(1 << 64, 1), (1, 1 << 64)]:
+                with pytest.raises(OverflowError):
+                    file.read_at(offset, n)
+            assert await file.read_at((1 << 63) - 1, 0) == b""
+            assert await file.read_at(MIB - 5, (1 << 63) - 1) == data[-5:]
+            with pytest.raises(OSError):
+                await file.write_at(0, b"a")
+
+    run(main())
+
+
+def test_no_memory_is_an_exception(run):
+    async def main():
+        # A file that reports no size.
+        async with asyncio_files.open("/proc/self/status", "rb") as file:
+            with pytest.raises(MemoryError):
+                await file.read_at(0, 1 << 60)
+            assert b"Name:" in await file.read()
+
+    run(main())
+
+
+def test_a_timer_fires_beside_hits(make, run):
+    path = make("data", MIB, cached=True)
+    path.read_bytes()
+
+    async def main():
+        async with asyncio_files.open(path, "rb") as file:
+
+            async def positional():
+                while True:
+                    await file.read_at(0, 4096)
+
+            async def buffered():
+                while True:
+                    await file.seek(0)
+                    await file.read(10)
+                    await file.readline()
+
+            async def stat():
+                while True:
+                    await file.stat()
+                    await asyncio_files.stat(path)
+
+            for forever in [positional, buffered, stat]:
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(forever(), 0.05)
+        async with asyncio_files.open(path.with_name("text"), "w") as file:
+
+            async def write():
+                while True:
+                    await file.write("a")
+
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(write(), 0.05)
+
+    run(main())
+
+
+def test_each_task_has_its_turn(make, run):
+    path = make("data", MIB, cached=True)
+    path.read_bytes()
+
+    async def main():
+        counts = [0] * 200
+        async with asyncio_files.open(path, "rb") as file:
+
+            async def reads(number):
+                while True:
+                    await file.read_at(number * 4096, 4096)
+                    counts[number] += 1
+
+            tasks = [asyncio.create_task(reads(i)) for i in range(len(counts))]
+            while min(counts) < 3:
+                await asyncio.sleep(0)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    run(main())
+
+
+def test_a_loop_after_one_that_was_stopped_in_the_middle(make):
+    path = make("data", MIB, cached=True)
+    path.read_bytes()
+
+    async def main(n):
+        async with asyncio_files.open(path, "rb") as file:
+            for _ in range(n):
+                await file.read_at(0, 4096)
+
+    for _ in range(10):
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(main(10_000))
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+        asyncio.run(main(2000))
+        task.cancel()
+        loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+        loop.close()
+
+
+def test_two_loops_in_two_threads(make, run):
+    path = make("data", 8 * MIB)
+    data = path.read_bytes()
+    failures = []
+
+    async def main():
+        async with asyncio_files.open(path, "rb") as file:
+            for _ in range(20):
+                evict_file(path)
+                reads = [file.read_at(i * 65536, 65536) for i in range(128)]
+                assert b"".join(await asyncio.gather(*reads)) == data
+
+    def thread():
+        try:
+            run(main())
+        except BaseException as error:
+            failures.append(error)
+
+    both = [threading.Thread(target=thread) for _ in range(2)]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+    assert not failures
+
+
+def test_cancelled_reads(make, run):
+    path = make("data", 4 * MIB)
+
+    async def main():
+        async with asyncio_files.open(path, "rb") as file:
+            for i in range(100):
+                evict_file(path)
+                buffers = [bytearray(4096) for _ in range(32)]
+                tasks = [
+                    asyncio.create_task(file.readinto_at(i * 65536, buffer))
+                    for i, buffer in enumerate(buffers)
+                ]
+                for _ in range(i % 4):
+                    await asyncio.sleep(0)
+                done = {i for i, task in enumerate(tasks) if task.done()}
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                for i, buffer in enumerate(buffers):
+                    # Nothing writes into the buffer of a read that was cancelled.
+                    if i not in done and tasks[i].cancelled():
+                        assert not any(buffer)
+                    buffer.clear()
+            assert await file.read_at(0, 10) == path.read_bytes()[:10]
+
+    run(main())
+
+
+def test_a_call_after_a_cancelled_one_has_the_next_bytes(make, run):
+    path = make("data", 4 * MIB)
+    data = path.read_bytes()
+
+    async def main():
+        for pauses in range(4):
+            evict_file(path)
+            async with asyncio_files.open(path, "rb") as file:
+                task = asyncio.create_task(file.read(1000))
+                for _ in range(pauses):
+                    await asyncio.sleep(0)
+                task.cancel()
+                first = (await asyncio.gather(task, return_exceptions=True))[0]
+                begin = 0 if isinstance(first, BaseException) else len(first)
+                assert await file.read(5000) == data[begin : begin + 5000]
+
+    run(main())
+
+
+def test_tasks_share_a_file(make, run):
+    path = make("data", 4 * MIB)
+    data = path.read_bytes()
+
+    async def main():
+        evict_file(path)
+        pieces = []
+        async with asyncio_files.open(path, "rb") as file:
+
+            async def reads():
+                while piece := await file.read(3001):
+                    pieces.append(piece)
+
+            await asyncio.gather(*[reads() for _ in range(8)])
+        assert sorted(pieces) == sorted(data[i : i + 3001] for i in range(0, len(data), 3001))
+
+    run(main())
+
+
+def test_a_task_that_is_cancelled_when_its_turn_has_come(make, run):
+    path = make("data", 4 * MIB)
+
+    async def main():
+        async with asyncio_files.open(path, "rb") as file:
+            for _ in range(20):
+                evict_file(path)
+                await file.seek(0)
+
+                async def reads():
+                    await file.read(100_000)
+                    # It is the second's turn now, which it does not know yet.
+                    second.cancel()
+
+                first = asyncio.create_task(reads())
+                second = asyncio.create_task(file.read(100_000))
+                third = asyncio.create_task(file.read(100_000))
+                await asyncio.wait([first, second, third], timeout=10)
+                assert first.done() and second.done() and third.done()
+
+    run(main())
+
+
+def test_writes_that_were_cancelled_come_first(disk, run):
+    path = disk / "data"
+
+    async def main():
+        async with asyncio_files.open(path, "wb") as file:
+            written = 0
+            for i in range(50):
+                piece = bytes([i]) * 100_000
+                task = asyncio.create_task(file.write(piece))
+                await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                written += len(piece)
+            assert await file.tell() == written
+
+    run(main())
+    assert path.read_bytes() == b"".join(bytes([i]) * 100_000 for i in range(50))
+
+
+def test_a_loop_that_is_closed_with_reads_in_flight(make):
+    path = make("data", 16 * MIB)
+    before = descriptors()
+    threads_before = threads()
+
+    def once():
+        async def main():
+            file = await asyncio_files.open(path, "rb")
+            evict_file(path)
+            for i in range(64):
+                asyncio.ensure_future(file.read_at(i * 65536, 65536))
+            await asyncio.sleep(0)
+
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(main())
+        loop.close()
+
+    for _ in range(20):
+        once()
+    gc.collect()
+    end = time.monotonic() + 20
+    while descriptors() > before + 8 and time.monotonic() < end:
+        time.sleep(0.01)
+    # The engine of the process keeps some.
+    assert descriptors() <= before + 8
+    assert threads() <= threads_before + 16
+
+
+def test_nothing_is_left(make, run):
+    path = make("data", MIB)
+
+    async def main(n):
+        for i in range(n):
+            if i % 100 == 0:
+                evict_file(path)
+            async with asyncio_files.open(path, "rb") as file:
+                file.read_at(0, 1)
+                await file.read_at(i * 4096 % MIB, 4096)
+                task = asyncio.ensure_future(file.read_at(0, 100))
+                task.cancel()
+                with pytest.raises(FileNotFoundError):
+                    await asyncio_files.stat(path.with_name("none"))
+            await asyncio.gather(task, return_exceptions=True)
+
+    run(main(100))
+    gc.collect()
+    before = descriptors()
+    objects = len(gc.get_objects())
+    for _ in range(3):
+        run(main(300))
+    gc.collect()
+    assert descriptors() <= before
+    assert len(gc.get_objects()) < objects + 1000
+
+
+def test_errors_are_those_of_open(disk, run):
+    (disk / "directory").mkdir()
+    (disk / "file").write_bytes(b"")
+    cases = [
+        ("none", "r"),
+        ("none", "r+b"),
+        ("directory", "rb"),
+        ("directory", "w"),
+        ("file", "x"),
+        ("file/a", "r"),
+        ("a\0b", "r"),
+        ("file", "q"),
+        ("file", "rw"),
+        ("file", "rb", 0, "utf-8"),
+        ("file", "r", 0),
+        ("file", "r", -1, "none"),
+        ("file", "r", -1, None, None, "x"),
+        ("file", "w", -1, "none"),
+        ("file", "rb", -1, None, None, None, False),
+        (-1, "r"),
+        (None, "r"),
+        (1.5, "r"),
+    ]
+
+    async def main():
+        for name, *arguments in cases:
+            path = disk / name if isinstance(name, str) else name
+            try:
+                open(path, *arguments)
+            except Exception as error:
+                expected = error
+            with pytest.raises(type(expected)) as caught:
+                await asyncio_files.open(path, *arguments)
+            same = ["errno", "strerror", "filename"]
+            for field in same if isinstance(expected, OSError) else []:
+                assert getattr(caught.value, field) == getattr(expected, field), (name, arguments)
+
+    run(main())
+    assert (disk / "file").read_bytes() == b""
+
+
+def test_other_loops_are_refused():
+    try:
+        __import__("trio")
+    except ImportError:
+        skip("trio is not installed")
+    code = """if True:
+        import trio
+        from nowait import asyncio_files
+        async def main():
+            await asyncio_files.open("/proc/self/exe", "rb")
+        trio.run(main)
+    """
+    done = python(code)
+    assert "RuntimeError: nowait.asyncio_files needs a running asyncio event loop" in done.stderr
+    with pytest.raises(RuntimeError, match="asyncio"):
+        asyncio_files.stat("/").send(None)
+
+
+def test_a_forked_child_makes_its_own_loop(make):
+    path = make("data", MIB)
+    code = """if True:
+        import asyncio, os, sys
+        from nowait import asyncio_files
+        path = sys.argv[1]
+        def evict():
+            fd = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(fd)
+        async def main(file=None):
+            file = file or await asyncio_files.open(path, "rb")
+            evict()
+            reads = await asyncio.gather(*[file.read_at(i * 4096, 4096) for i in range(256)])
+            assert b"".join(reads) == open(path, "rb").read()
+            return file
+        file = asyncio.run(main())
+        for _ in range(5):
+            child = os.fork()
+            if child == 0:
+                asyncio.run(main())
+                # A file of the parent has no thread of it.
+                asyncio.run(main(file))
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+        async def forks():
+            file = await asyncio_files.open(path, "rb")
+            evict()
+            reads = [asyncio.ensure_future(file.read_at(i * 4096, 4096)) for i in range(256)]
+            await asyncio.sleep(0)
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            await asyncio.gather(*reads)
+            assert os.waitpid(child, 0)[1] == 0
+        asyncio.run(forks())
+        print("done")
+    """
+    done = python(code, path)
+    assert done.stdout == "done\n", done.stderr
+
+
+@pytest.mark.parametrize("end", ["pass", "os._exit(0)", "raise SystemExit", "sys.exit()"])
+def test_the_interpreter_ends_with_reads_in_flight(make, end):
+    path = make("data", 16 * MIB)
+    code = f"""if True:
+        import asyncio, os, sys
+        from nowait import asyncio_files
+        async def main():
+            global file, tasks
+            file = await asyncio_files.open(sys.argv[1], "rb")
+            tasks = [asyncio.ensure_future(file.read_at(i * 65536, 65536)) for i in range(256)]
+            await asyncio.sleep(0)
+            {end}
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(main())
+    """
+    for _ in range(3):
+        evict_file(path)
+        done = python(code, path)
+        assert done.returncode == 0, done.stderr
+
+
+def test_functions(disk, run):
+    path = disk / "a"
+
+    async def main():
+        async with asyncio_files.open(path, "w") as file:
+            await file.write("abc")
+        for follow in [True, False]:
+            os.symlink("a", disk / f"link{follow}")
+            link = disk / f"link{follow}"
+            assert await asyncio_files.stat(link, follow_symlinks=follow) == os.stat(
+                link, follow_symlinks=follow
+            )
+        await asyncio_files.rename(path, disk / "b")
+        names = {entry.name for entry in await asyncio_files.scandir(disk)}
+        assert names == {"b", "linkTrue", "linkFalse"}
+        for given in [disk / "b", str(disk / "b"), os.fsencode(disk / "b")]:
+            assert (await asyncio_files.stat(given)).st_size == 3
+        await asyncio_files.unlink(disk / "b")
+        with pytest.raises(FileNotFoundError) as caught:
+            await asyncio_files.unlink(disk / "b")
+        assert caught.value.filename == disk / "b"
+        with pytest.raises(FileNotFoundError) as caught:
+            await asyncio_files.rename(disk / "b", disk / "c")
+        assert (caught.value.filename, caught.value.filename2) == (disk / "b", disk / "c")
+
+    run(main())
+
+
+def test_pipes_and_descriptors(disk, run):
+    async def main():
+        reader, writer = os.pipe()
+        async with asyncio_files.open(reader, "rb") as source:
+            async with asyncio_files.open(writer, "wb") as sink:
+                await sink.write(b"one\ntwo\n")
+            assert await source.readline() == b"one\n"
+            assert await source.read() == b"two\n"
+            with pytest.raises(OSError):
+                await source.read_at(0, 1)
+        path = disk / "data"
+        path.write_bytes(b"0123456789")
+        with open(path, "rb", buffering=0) as file:
+            file.seek(3)
+            async with asyncio_files.open(file.fileno(), "rb", closefd=False) as same:
+                assert await same.read(2) == b"34"
+            assert file.read(1)
+
+    run(main())
