@@ -19,4 +19,3 @@ mod in_engine;
 mod memory;
 mod operation;
 mod read;
-mod stat_result;

@@ -9,16 +9,21 @@
 
 mod asyncio_files;
 mod call;
+mod dir_entry;
 mod error;
 mod evict;
 mod failures;
 mod interpreter;
+mod parked;
 mod paths;
 mod progress;
 mod read_ahead;
 mod read_files;
 mod residency;
 mod safetensors;
+mod scandir;
+mod stat_result;
+mod tree;
 mod unknown;
 mod warm;
 
@@ -33,6 +38,8 @@ mod _nowait {
     #[pymodule_export]
     use crate::asyncio_files::handle::Handle;
     #[pymodule_export]
+    use crate::dir_entry::DirEntry;
+    #[pymodule_export]
     use crate::evict::{EvictResult, evict};
     #[pymodule_export]
     use crate::progress::Progress;
@@ -42,6 +49,10 @@ mod _nowait {
     use crate::read_files::{ReadFiles, read_files};
     #[pymodule_export]
     use crate::residency::{Residency, residency};
+    #[pymodule_export]
+    use crate::scandir::{ScandirIterator, scandir};
+    #[pymodule_export]
+    use crate::tree::{Listing, Tree};
     #[pymodule_export]
     use crate::unknown::Unknown;
     #[pymodule_export]

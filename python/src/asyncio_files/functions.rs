@@ -13,9 +13,9 @@ use super::budget;
 use super::handle::Handle;
 use super::in_engine::EngineRequest;
 use super::operation::{InEngine, Request};
-use super::stat_result::stat_result;
 use crate::error::{call_error, library_error, os_error, os_error_of_two};
 use crate::paths;
+use crate::stat_result::stat_result;
 
 /// Opens a file: an awaitable of a Handle.
 #[pyfunction]
@@ -50,17 +50,21 @@ pub fn stat(py: Python<'_>, path: Py<PyAny>, follow_symlinks: bool) -> PyResult<
         true => 0,
         false => nix::libc::AT_SYMLINK_NOFOLLOW,
     };
+    let statx = Statx::new(name, flags, StatxMask::BASIC_STATS);
+    awaitable(py, stat_request(statx, path))
+}
+
+/// The request for os.stat_result. An exception has the file name.
+pub fn stat_request(statx: Statx, filename: Py<PyAny>) -> impl Request + 'static {
     let stat = async move |engine: Engine| {
-        let stat = engine
-            .run(Statx::new(name, flags, StatxMask::BASIC_STATS))
-            .await;
+        let stat = engine.run(statx).await;
         stat.result.map(|_| stat.op.metadata())
     };
-    let request = EngineRequest::new(stat, move |py, stat| {
-        let metadata = stat.map_err(|error| library_error(py, &error, path.bind(py)))?;
-        stat_result(py, metadata.as_ref())
-    });
-    awaitable(py, request)
+    EngineRequest::new(stat, move |py, stat| {
+        let metadata = stat.map_err(|error| library_error(py, &error, filename.bind(py)))?;
+        let missing = || PyRuntimeError::new_err("statx returned no metadata");
+        stat_result(py, &metadata.ok_or_else(missing)?)
+    })
 }
 
 /// Remove a file, as os.unlink() does.

@@ -10,10 +10,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::awaitable::awaitable;
+use super::functions::stat_request;
 use super::in_engine::EngineRequest;
 use super::memory::{Writable, copied};
 use super::read::{ReadAt, ReadIntoAt, ReadRanges};
-use super::stat_result::stat_result;
 use crate::error::call_error;
 use crate::paths;
 
@@ -208,15 +208,8 @@ impl Handle {
     /// The file's metadata: an awaitable of os.stat_result.
     fn stat(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let handle = self.open()?;
-        let stat = async move |engine: nowait::Engine| {
-            let stat = engine.run(Statx::of(&handle, StatxMask::BASIC_STATS)).await;
-            stat.result.map(|_| stat.op.metadata())
-        };
-        let request = EngineRequest::new(stat, |py, stat| {
-            let metadata = stat.map_err(|error| call_error(py, &error))?;
-            stat_result(py, metadata.as_ref())
-        });
-        awaitable(py, request)
+        let statx = Statx::of(&handle, StatxMask::BASIC_STATS);
+        awaitable(py, stat_request(statx, py.None()))
     }
 
     /// True for a regular file.

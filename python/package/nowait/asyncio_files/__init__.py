@@ -6,13 +6,13 @@ The interface is that of aiofiles, with reads and writes at an offset:
 >>> from nowait import asyncio_files
 >>> async def main(path):
 ...     async with asyncio_files.open(path, "w") as file:
-...         await file.write("one\\\\ntwo\\\\n")
+...         await file.write("one\\ntwo\\n")
 ...     async with asyncio_files.open(path) as file:
 ...         lines = [line async for line in file]
 ...         return lines, await file.read_at(4, 3)
 >>> with tempfile.TemporaryDirectory() as directory:
 ...     asyncio.run(main(f"{directory}/file"))
-(['one\\\\n', 'two\\\\n'], b'two')
+(['one\\n', 'two\\n'], b'two')
 
 Cached data is read in the event loop's thread when a call is awaited, without a turn of the loop. The
 library reads other data by io_uring or in threads, which never hold the GIL. After about a millisecond

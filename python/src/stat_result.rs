@@ -4,7 +4,6 @@ use std::os::unix::fs::MetadataExt;
 
 use nowait::Metadata;
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
@@ -13,11 +12,9 @@ use pyo3::types::PyTuple;
 const SECOND: i128 = 1_000_000_000;
 
 /// The metadata as os.stat() returns it.
-pub fn stat_result(py: Python<'_>, metadata: Option<&Metadata>) -> PyResult<Py<PyAny>> {
+pub fn stat_result(py: Python<'_>, of: &Metadata) -> PyResult<Py<PyAny>> {
     static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let class = CLASS.import(py, "os", "stat_result")?;
-    let missing = || PyRuntimeError::new_err("statx returned no metadata");
-    let of = metadata.ok_or_else(missing)?;
     let times = [
         (of.atime(), of.atime_nsec()),
         (of.mtime(), of.mtime_nsec()),

@@ -1,0 +1,188 @@
+//! `scandir` lists one directory.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::vec;
+
+use nowait::{Scan, StatxMask, scan};
+use pyo3::exceptions::PyResourceWarning;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use rustix::fs::{Mode, OFlags};
+
+use crate::dir_entry::{DirEntry, Directory};
+use crate::error::{forked, library_error, os_error};
+use crate::parked::Unpark;
+use crate::paths;
+
+/// The entries of a directory.
+#[pyclass(frozen, weakref, module = "nowait")]
+pub struct ScandirIterator {
+    state: Mutex<Option<State>>,
+    directory: Arc<Directory>,
+    path: Py<PyAny>,
+    process: u32,
+}
+
+struct State {
+    scan: Scan,
+    batch: vec::IntoIter<scan::DirEntry>,
+}
+
+/// List a directory, with the interface and the results of os.scandir().
+///
+/// The entries are listed, and their metadata is read, by several threads at the same time without
+/// the GIL. entry.stat() then needs no system call, and returns what the file was when it was
+/// listed. The order is arbitrary.
+///
+/// Args:
+///     path: The directory: str, bytes, os.PathLike or an open descriptor.
+///     stat: Read the metadata of each entry. With False, entry.stat() reads it.
+///
+/// Returns:
+///     An iterator of `DirEntry`, which is also a context manager.
+///
+/// Raises:
+///     OSError: As os.scandir(). From next(): the directory cannot be read.
+///
+/// >>> import tempfile
+/// >>> with tempfile.TemporaryDirectory() as directory:
+/// ...     _ = open(f"{directory}/a", "w").write("abc")
+/// ...     with scandir(directory) as entries:
+/// ...         [(entry.name, entry.stat().st_size) for entry in entries]
+/// [('a', 3)]
+#[pyfunction]
+#[pyo3(signature = (path=None, *, stat=true))]
+pub fn scandir(
+    py: Python<'_>,
+    path: Option<Bound<'_, PyAny>>,
+    stat: bool,
+) -> PyResult<ScandirIterator> {
+    let mut path = match path {
+        Some(path) => path,
+        None => ".".into_pyobject(py)?.into_any(),
+    };
+    let mut options = scan::Options::new();
+    if stat {
+        options = options.metadata(StatxMask::BASIC_STATS);
+    }
+    let (opened, directory) = match paths::descriptor(&path)? {
+        Some(fd) => {
+            let open = paths::open(&path, fd)?;
+            let failed = |errno| os_error(py, errno, None, &path);
+            // Each has its own position. A descriptor without a path stays usable.
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let own = rustix::fs::openat(open, c".", flags, Mode::empty()).map_err(failed)?;
+            let kept = rustix::io::fcntl_dupfd_cloexec(open, 0).map_err(failed)?;
+            (options.from_fd(own), Directory::of_descriptor(kept))
+        }
+        None => {
+            let name = paths::path(&path)?;
+            path = py.import("os")?.call_method1("fspath", (path,))?;
+            let is_bytes = path.is_instance_of::<PyBytes>();
+            let bytes = name.as_os_str().as_encoded_bytes();
+            let directory = Directory::of_path(bytes, is_bytes);
+            (py.detach(|| options.blocking_open(&name)), directory)
+        }
+    };
+    let scan = opened.map_err(|error| library_error(py, &error, &path))?;
+    let batch = Vec::new().into_iter();
+    Ok(ScandirIterator {
+        state: Mutex::new(Some(State { scan, batch })),
+        directory: Arc::new(directory),
+        path: path.unbind(),
+        process: std::process::id(),
+    })
+}
+
+impl ScandirIterator {
+    fn take(&self) -> Option<State> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.take()
+    }
+
+    fn put(&self, state: State) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
+    }
+}
+
+#[pymethods]
+impl ScandirIterator {
+    fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<DirEntry>> {
+        let Some(mut state) = self.take() else {
+            return Ok(None);
+        };
+        if std::process::id() != self.process {
+            return Err(forked("this iterator of scandir()"));
+        }
+        loop {
+            if let Some(entry) = state.batch.next() {
+                self.put(state);
+                return DirEntry::new(py, &self.directory, entry).map(Some);
+            }
+            let batch = match next(py, &mut state.scan) {
+                Ok(Some(batch)) => batch,
+                Ok(None) => return Ok(None),
+                Err(Failure::Interrupt(error)) => {
+                    self.put(state);
+                    return Err(error);
+                }
+                Err(Failure::Scan(error)) => {
+                    return Err(library_error(py, &error, self.path.bind(py)));
+                }
+            };
+            state.batch = batch.iter().collect::<Vec<_>>().into_iter();
+        }
+    }
+
+    fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, pyo3::types::PyTuple>) {
+        self.close();
+    }
+
+    /// Close the directory. The iterator has no more entries.
+    fn close(&self) {
+        drop(self.take());
+    }
+}
+
+impl Drop for ScandirIterator {
+    /// As an iterator of os.scandir(), it warns if it was neither read to its end nor closed.
+    fn drop(&mut self) {
+        if self.take().is_none() || std::process::id() != self.process {
+            return;
+        }
+        Python::attach(|py| {
+            let category = py.get_type::<PyResourceWarning>();
+            if let Err(error) = PyErr::warn(py, &category, c"unclosed scandir iterator", 1) {
+                error.write_unraisable(py, None);
+            }
+        });
+    }
+}
+
+enum Failure {
+    Interrupt(PyErr),
+    Scan(nowait::Error),
+}
+
+/// Waits for the next batch, and checks for signals meanwhile.
+fn next(py: Python<'_>, scan: &mut Scan) -> Result<Option<scan::Batch>, Failure> {
+    let waker = Waker::from(Unpark::this_thread());
+    let mut context = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(batch) = scan.poll_batch(&mut context) {
+            return batch.transpose().map_err(Failure::Scan);
+        }
+        py.detach(Unpark::wait);
+        py.check_signals().map_err(Failure::Interrupt)?;
+    }
+}

@@ -1,0 +1,270 @@
+"""scandir() and walk() beside those of os."""
+
+import gc
+import os
+import resource
+import warnings
+from pathlib import Path
+
+import pytest
+from helpers import descriptors, evict, python
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nowait
+
+#: Directories are dictionaries; files, links and odd names are what their value says.
+NAMES = st.sampled_from(["a", "b", "é", "\udcff", "with space", "c.txt", ".d", "\n"])
+TREES = st.recursive(
+    st.sampled_from(["file", "link", "link to a directory", "broken", "fifo"]),
+    lambda inner: st.dictionaries(NAMES, inner, max_size=5),
+    max_leaves=25,
+)
+
+
+def build(path: Path, tree: object) -> None:
+    """Makes a tree."""
+    if isinstance(tree, dict):
+        path.mkdir(exist_ok=True)
+        for name, inner in tree.items():
+            build(path / name, inner)
+    elif tree == "file":
+        path.write_bytes(b"abc")
+    elif tree == "fifo":
+        os.mkfifo(path)
+    else:
+        targets = {"link": "a", "link to a directory": "..", "broken": "none"}
+        path.symlink_to(targets[tree])
+
+
+def entry_facts(entry: "os.DirEntry[str] | nowait.DirEntry") -> tuple[object, ...]:
+    facts: list[object] = [entry.name, entry.path, os.fspath(entry), entry.inode(), repr(entry)]
+    for follow in [True, False]:
+        for method in [entry.is_dir, entry.is_file, entry.stat]:
+            try:
+                facts.append(method(follow_symlinks=follow))
+            except OSError as error:
+                facts.append((type(error), error.errno, error.filename))
+    facts += [entry.is_symlink(), entry.is_dir(), entry.is_file()]
+    return tuple(facts)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(NAMES, TREES, max_size=6), st.booleans(), st.booleans(), st.booleans())
+def test_a_directory_is_that_of_os(tmp_path_factory, tree, stat, is_bytes, slash):
+    path = str(tmp_path_factory.mktemp("tree"))
+    build(Path(path), tree)
+    path += "/" * slash
+    given_path = os.fsencode(path) if is_bytes else path
+    with os.scandir(given_path) as theirs, nowait.scandir(given_path, stat=stat) as ours:
+        expected = {entry.name: entry_facts(entry) for entry in theirs}
+        assert {entry.name: entry_facts(entry) for entry in ours} == expected
+
+
+def walked(walk, *arguments, edit=None, **options):
+    result = []
+    for path, directories, files in walk(*arguments, **options):
+        result.append((path, sorted(directories), sorted(files)))
+        if edit:
+            edit(path, directories)
+        else:
+            directories.sort()
+    return sorted(result) if not options.get("topdown", True) else result
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(NAMES, TREES, max_size=6), st.booleans(), st.booleans(), st.booleans())
+def test_a_walk_is_that_of_os(tmp_path_factory, tree, topdown, is_bytes, slash):
+    path = str(tmp_path_factory.mktemp("tree"))
+    build(Path(path), tree)
+    path += "/" * slash
+    given_path = os.fsencode(path) if is_bytes else path
+    assert walked(nowait.walk, given_path, topdown) == walked(os.walk, given_path, topdown)
+
+
+def test_links_are_followed(tmp_path):
+    build(tmp_path, {"a": {"b": {"c": "file"}, "d": {}}})
+    (tmp_path / "a" / "link").symlink_to(tmp_path / "a" / "b")
+    ours = walked(nowait.walk, tmp_path, followlinks=True)
+    assert ours == walked(os.walk, tmp_path, followlinks=True)
+    assert str(tmp_path / "a" / "link") in [path for path, _, _ in ours]
+
+
+def test_the_list_of_directories_may_be_edited(tmp_path):
+    build(tmp_path, {name: {inner: {"x": "file"} for inner in "abc"} for name in "abcdef"})
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to("elsewhere")
+
+    def edit(path, directories):
+        if path == str(tmp_path):
+            directories[:] = ["f", "b", "b/a", "none", "link", "f", "elsewhere"]
+        elif path.endswith("/b"):
+            directories.clear()
+        else:
+            directories.sort(reverse=True)
+
+    for followlinks in [False, True]:
+        options = {"edit": edit, "followlinks": followlinks}
+        ours = walked(nowait.walk, tmp_path, **options)
+        assert ours == walked(os.walk, tmp_path, **options)
+
+
+def test_entries_have_their_metadata(tmp_path):
+    build(tmp_path, {"a": {"b": "file"}, "c": "file", "l": "link"})
+    seen = {}
+    for path, directories, files in nowait.walk(tmp_path, entries=True):
+        assert all(entry.is_dir() for entry in directories)
+        for entry in [*directories, *files]:
+            assert entry.path == os.path.join(path, entry.name)
+            seen[entry.path] = entry.stat(follow_symlinks=False)
+        directories[:] = [entry for entry in directories if entry.name == "a"]
+    # `l` leads to the directory `a`.
+    assert seen == {str(p): os.lstat(p) for p in tmp_path.rglob("*")}
+
+
+def test_errors_are_those_of_os(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    for path in [tmp_path / "none", tmp_path / "file", "a\0b", 1 << 70, 1.5]:
+        with pytest.raises(Exception) as expected:
+            os.scandir(path)
+        with pytest.raises(type(expected.value)) as caught:
+            nowait.scandir(path)
+        for field in ["errno", "filename"]:
+            theirs = getattr(expected.value, field, None)
+            assert getattr(caught.value, field, None) == theirs, path
+    for path in [tmp_path / "none", tmp_path / "file"]:
+        errors = [[], []]
+        assert list(nowait.walk(path, onerror=errors[0].append)) == []
+        assert list(os.walk(path, onerror=errors[1].append)) == []
+        assert repr(errors[0]) == repr(errors[1])
+        assert errors[0][0].filename == errors[1][0].filename
+    with pytest.raises(TypeError):
+        next(nowait.walk(None))
+
+    def fail(error):
+        raise error
+
+    with pytest.raises(FileNotFoundError):
+        next(nowait.walk(tmp_path / "none", onerror=fail))
+
+
+def test_directories_without_permission(disk):
+    build(disk, {"a": {"b": {"c": "file"}}, "d": {"e": "file"}})
+    os.chmod(disk / "a" / "b", 0)
+    code = """if True:
+        import os, sys, nowait
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        for walk in [os.walk, nowait.walk]:
+            errors = []
+            found = sorted((p, sorted(d), f) for p, d, f in walk(sys.argv[1], onerror=errors.append))
+            print([(type(error), error.filename) for error in errors], found)
+    """
+    done = python(code, disk)
+    theirs, ours = done.stdout.splitlines()
+    assert ours == theirs and "PermissionError" in ours, done.stderr
+
+
+def test_an_iterator_that_is_not_closed_warns(tmp_path):
+    build(tmp_path, {"a": "file", "b": "file"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(nowait.scandir(tmp_path))
+        with nowait.scandir(tmp_path) as entries:
+            next(entries)
+        entries = nowait.scandir(tmp_path)
+        entries.close()
+        assert list(entries) == []
+        del entries
+        gc.collect()
+    with pytest.warns(ResourceWarning, match="unclosed scandir iterator"):
+        entries = nowait.scandir(tmp_path)
+        next(entries)
+        del entries
+        gc.collect()
+
+
+def test_a_descriptor_keeps_its_position(tmp_path):
+    build(tmp_path, {"a": {"b": "file"}, "c": "file"})
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        for _ in range(2):
+            assert {entry_facts(e) for e in nowait.scandir(fd)} == {
+                entry_facts(e) for e in os.scandir(fd)
+            }
+    finally:
+        os.close(fd)
+
+
+def test_few_descriptors_are_enough(tmp_path):
+    build(tmp_path, {str(i): {str(j): {"f": "file"} for j in range(20)} for i in range(20)})
+    code = """if True:
+        import os, resource, sys, nowait
+        list(nowait.walk(sys.argv[1]))
+        used = len(os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 2, used + 2))
+        def fail(error):
+            raise error
+        print(sum(len(files) for _, _, files in nowait.walk(sys.argv[1], onerror=fail)))
+    """
+    done = python(code, tmp_path)
+    assert done.stdout == "400\n", done.stderr
+
+
+def test_walks_that_are_left(tmp_path):
+    build(tmp_path, {str(i): {str(j): {"f": "file"} for j in range(5)} for i in range(50)})
+    list(nowait.walk(tmp_path))
+    before = descriptors()
+    for count in range(40):
+        walk = nowait.walk(tmp_path)
+        for _ in range(count):
+            next(walk)
+        walk.close()
+        with nowait.scandir(tmp_path) as entries:
+            next(entries)
+    gc.collect()
+    end = 200
+    while descriptors() > before and end:
+        end -= 1
+        __import__("time").sleep(0.05)
+    assert descriptors() <= before
+
+
+def test_a_forked_child_walks_anew(tmp_path):
+    build(tmp_path, {str(i): {"f": "file"} for i in range(50)})
+    code = """if True:
+        import os, sys, nowait
+        walk = nowait.walk(sys.argv[1])
+        entries = nowait.scandir(sys.argv[1])
+        next(walk), next(entries)
+        child = os.fork()
+        if child == 0:
+            for inherited in [walk, entries]:
+                try:
+                    next(inherited)
+                except RuntimeError as error:
+                    assert "fork" in str(error)
+                else:
+                    os._exit(1)
+            os._exit(len(list(nowait.walk(sys.argv[1]))) != 51)
+        assert os.waitpid(child, 0)[1] == 0
+        print(len(list(walk)), len(list(entries)))
+    """
+    done = python(code, tmp_path)
+    assert done.stdout == "50 49\n", done.stderr
+
+
+def test_a_deep_tree(tmp_path):
+    path = str(tmp_path)
+    for _ in range(300):
+        path += "/d"
+        os.mkdir(path)
+    assert walked(nowait.walk, tmp_path) == walked(os.walk, tmp_path)
+    assert walked(nowait.walk, tmp_path, topdown=False) == walked(os.walk, tmp_path, topdown=False)
+
+
+def test_a_walk_that_calls_itself(tmp_path):
+    build(tmp_path, {"a": {}, "b": {}})
+    walk = nowait.walk(tmp_path / "none", onerror=lambda error: next(walk))
+    with pytest.raises(ValueError, match="already executing"):
+        next(walk)
