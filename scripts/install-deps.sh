@@ -14,7 +14,7 @@ Installs the missing programs that the build and the tests call.
   --packages  also install the programs that build and test Debian packages
   --suites    also install the programs that scripts/test-suites.sh builds other programs with
   --arm64     also install the programs that build for aarch64 and boot a guest of it
-  --python    also install the module that makes virtual environments, unless python3 has it
+  --python    also install the module that makes virtual environments and CPython's tests, unless python3 has them
   --strict    fail if a program is still missing at the end (default: warn)
 USAGE
 }
@@ -119,6 +119,8 @@ while (($#)); do
         --arm64) needs+=("${kernel_needs[@]}" "${arm64_needs[@]}") ;;
         --python)
             python3 -c 'import ensurepip' 2>/dev/null || needs+=("/usr/share/doc/python3-venv python3-venv")
+            python3 -c 'import test.test_os' 2>/dev/null ||
+                needs+=("/usr/share/doc/libpython3-testsuite libpython3-testsuite")
             ;;
         --strict) strict=1 ;;
         -h | --help) usage; exit 0 ;;

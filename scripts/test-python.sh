@@ -35,6 +35,7 @@ else
     pip "maturin>=1.9,<2"
     (cd python && PATH=$environment/bin:$PATH VIRTUAL_ENV=$environment maturin develop --quiet)
 fi
-pip pytest hypothesis numpy safetensors uvloop trio mypy "pyright[nodejs]"
+pip pytest pytest-asyncio hypothesis mypy "pyright[nodejs]" numpy safetensors uvloop trio aiofiles fsspec zarr pandas pyarrow \
+    "dask[dataframe,distributed]"
 cd python
 "$environment/bin/python" -m pytest -q "$@"

@@ -13,11 +13,22 @@ import nowait
 
 @pytest.mark.parametrize(
     "name",
-    ["residency", "warm", "evict", "read_files", "read_ahead", "scandir", "walk", "asyncio_files"],
+    [
+        "residency",
+        "warm",
+        "evict",
+        "read_files",
+        "read_ahead",
+        "scandir",
+        "walk",
+        "asyncio_files",
+        "fsspec",
+    ],
 )
 def test_the_examples_of_the_documentation(name, disk, monkeypatch):
     monkeypatch.chdir(disk)
-    importlib.import_module("nowait.asyncio_files")
+    for module in ["asyncio_files", "fsspec"]:
+        importlib.import_module(f"nowait.{module}")
     text = getattr(nowait, name).__doc__
     test = doctest.DocTestParser().get_doctest(text, vars(nowait).copy(), name, None, None)
     assert test.examples
@@ -130,11 +141,14 @@ async def main() -> None:
 """
 
 
-def test_the_stubs_agree_with_the_module():
+def test_the_stubs_agree_with_the_module(tmp_path):
     try:
         __import__("mypy")
     except ImportError:
         skip("mypy is not installed")
-    command = [sys.executable, "-m", "mypy.stubtest", "nowait"]
+    # fsspec has no types.
+    allowed = tmp_path / "allowed"
+    allowed.write_text("nowait.fsspec.NowaitFileSystem\n")
+    command = [sys.executable, "-m", "mypy.stubtest", "nowait", "--allowlist", allowed]
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -2,12 +2,11 @@
 
 import gc
 import os
-import resource
 import warnings
 from pathlib import Path
 
 import pytest
-from helpers import descriptors, evict, python
+from helpers import descriptors, python
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -87,7 +87,8 @@ class Reader(File[Data]):
 
     async def _rest(self) -> bytes:
         """The bytes up to the end of the file, which may grow. It is the caller's turn."""
-        pieces = [self._buffer[self._at :]]
+        rest = self._buffer[self._at :]
+        pieces = [rest] if rest else []
         position = self._offset + len(self._buffer)
         size = max(LARGEST, (await self.stat()).st_size - position)
         while piece := await self.read_at(position, size):
@@ -95,7 +96,7 @@ class Reader(File[Data]):
             position += len(piece)
             size = LARGEST
         self._forget(position)
-        return b"".join(pieces)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def _line(self, limit: int) -> bytes:
         """The bytes of the next line, at most `limit`. It is the caller's turn."""

@@ -1,0 +1,249 @@
+"""The file system `nowait://` for fsspec.
+
+>>> import fsspec, tempfile
+>>> with tempfile.TemporaryDirectory() as directory:
+...     files = fsspec.filesystem("nowait")
+...     files.pipe({f"{directory}/a": b"abc", f"{directory}/b": b"defg"})
+...     files.cat_ranges([f"{directory}/a", f"{directory}/b"], [1, 0], [3, 2])
+[b'bc', b'de']
+
+It is fsspec's LocalFileSystem, with coroutines for asyncio, and with calls that read many files or ranges
+at the same time. The paths are those of the machine: `nowait:///data/a` is `/data/a`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from fsspec.asyn import AsyncFileSystem, get_loop, sync  # type: ignore[import-untyped]
+from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
+
+from . import DirEntry, asyncio_files, scandir
+
+
+class NowaitFileSystem(LocalFileSystem, AsyncFileSystem):  # type: ignore[misc]
+    """Local files for fsspec, synchronous and with asyncio.
+
+    Args:
+        auto_mkdir: Make the directories of a file that is opened for writing.
+        asynchronous: The coroutines are called, and not the methods without an underscore.
+
+    An instance works in a forked child.
+    """
+
+    protocol = ("nowait",)
+    _pid: int
+    # The methods without an underscore are those of LocalFileSystem.
+    mirror_sync_methods = False
+
+    def __init__(self, auto_mkdir: bool = False, **options: Any) -> None:
+        super().__init__(auto_mkdir=auto_mkdir, **options)
+
+    @property
+    def fsid(self) -> str:
+        return "local"
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop of fsspec's thread, which a forked child starts anew."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            if not self.asynchronous:
+                self._loop = get_loop()
+        return self._loop  # type: ignore[no-any-return]
+
+    # Many files at the same time.
+
+    def cat(
+        self, path: Any, recursive: bool = False, on_error: str = "raise", **options: Any
+    ) -> Any:
+        return sync(self.loop, self._cat, path, recursive=recursive, on_error=on_error, **options)
+
+    def cat_ranges(
+        self,
+        paths: Any,
+        starts: Any,
+        ends: Any,
+        max_gap: Any = None,
+        on_error: str = "return",
+        **options: Any,
+    ) -> Any:
+        given = (paths, starts, ends, max_gap)
+        return sync(self.loop, self._cat_ranges, *given, on_error=on_error, **options)
+
+    def ls(self, path: Any, detail: bool = False, **options: Any) -> list[Any]:
+        path = self._strip_protocol(path)
+        try:
+            entries = scandir(path, stat=detail)
+        except NotADirectoryError:
+            info = self.info(path)
+            return [info if detail else info["name"]]
+        found = []
+        with entries:
+            for entry in entries:
+                try:
+                    found.append(self.info(entry) if detail else self._strip_protocol(entry.path))
+                except FileNotFoundError:
+                    pass
+        return found
+
+    def info(self, path: Any, **options: Any) -> dict[str, Any]:
+        if not isinstance(path, DirEntry):
+            return super().info(path, **options)  # type: ignore[no-any-return]
+        own = path.stat(follow_symlinks=False)
+        is_link = path.is_symlink()
+        info = {
+            "name": self._strip_protocol(path.path),
+            "size": own.st_size,
+            "type": "other",
+            "created": own.st_ctime,
+            "islink": is_link,
+        }
+        if path.is_dir(follow_symlinks=False):
+            info["type"] = "directory"
+        elif path.is_file(follow_symlinks=False):
+            info["type"] = "file"
+        for field in ["mode", "uid", "gid", "mtime", "ino", "nlink"]:
+            info[field] = getattr(own, f"st_{field}")
+        if is_link:
+            info["destination"] = os.readlink(path.path)
+            try:
+                info["size"] = path.stat().st_size
+            except OSError:
+                info["size"] = 0
+        return info
+
+    # Coroutines.
+
+    async def _cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **options: Any
+    ) -> bytes:
+        async with asyncio_files.open(self._strip_protocol(path), "rb") as file:
+            if start is None and end is None:
+                return await file.read()
+            begin, size = await _range(file, start, end)
+            return await file.read_at(begin, size)
+
+    async def _cat_ranges(
+        self,
+        paths: Any,
+        starts: Any,
+        ends: Any,
+        max_gap: Any = None,
+        batch_size: int | None = None,
+        on_error: str = "return",
+        **options: Any,
+    ) -> list[Any]:
+        if max_gap is not None:
+            raise NotImplementedError
+        if not isinstance(paths, list):
+            raise TypeError
+        starts = starts if isinstance(starts, Iterable) else [starts] * len(paths)
+        ends = ends if isinstance(ends, Iterable) else [ends] * len(paths)
+        if len(starts) != len(paths) or len(ends) != len(paths):
+            raise ValueError
+        ranges: dict[str, list[tuple[int, int | None, int | None]]] = {}
+        for number, (path, start, end) in enumerate(zip(paths, starts, ends)):
+            ranges.setdefault(path, []).append((number, start, end))
+        results: list[Any] = [None] * len(paths)
+
+        async def read(path: str, wanted: list[tuple[int, int | None, int | None]]) -> None:
+            try:
+                async with asyncio_files.open(self._strip_protocol(path), "rb") as file:
+                    places = [await _range(file, start, end) for _, start, end in wanted]
+                    pieces: list[Any] = list(await file.read_ranges(places))
+            except Exception as error:
+                pieces = [error] * len(wanted)
+            for (number, _, _), piece in zip(wanted, pieces):
+                results[number] = piece
+
+        await _each([partial(read, *item) for item in ranges.items()], batch_size)
+        if on_error != "return":
+            for result in results:
+                if isinstance(result, Exception):
+                    raise result
+        return results
+
+    async def _pipe_file(
+        self, path: str, value: bytes, mode: str = "overwrite", **options: Any
+    ) -> None:
+        path = self._strip_protocol(path)
+        if self.auto_mkdir:
+            await self._makedirs(self._parent(path), exist_ok=True)
+        async with asyncio_files.open(path, "xb" if mode == "create" else "wb") as file:
+            await file.write(value)
+
+    async def _info(self, path: Any, **options: Any) -> dict[str, Any]:
+        return await _in_thread(self.info, path, **options)  # type: ignore[no-any-return]
+
+    async def _exists(self, path: Any, **options: Any) -> bool:
+        try:
+            await asyncio_files.stat(self._strip_protocol(path))
+        except (OSError, ValueError):
+            return False
+        return True
+
+    async def open_async(self, path: Any, mode: str = "rb", **options: Any) -> Any:
+        """Open a file for asyncio: a file of `nowait.asyncio_files`."""
+        return await asyncio_files.open(self._strip_protocol(path), mode)
+
+
+def _threaded(name: str) -> Any:
+    """A coroutine that calls a method of LocalFileSystem in a thread."""
+
+    async def call(self: NowaitFileSystem, *arguments: Any, **options: Any) -> Any:
+        return await _in_thread(getattr(self, name), *arguments, **options)
+
+    call.__name__ = f"_{name}"
+    return call
+
+
+for _name in [
+    "ls",
+    "isfile",
+    "isdir",
+    "mkdir",
+    "makedirs",
+    "rmdir",
+    "rm_file",
+    "cp_file",
+    "get_file",
+    "put_file",
+    "mv",
+    "touch",
+    "created",
+    "modified",
+    "link",
+    "symlink",
+    "islink",
+    "lexists",
+]:
+    setattr(NowaitFileSystem, f"_{_name}", _threaded(_name))
+
+
+async def _in_thread(call: Any, *arguments: Any, **options: Any) -> Any:
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(None, partial(call, *arguments, **options))
+
+
+async def _range(
+    file: asyncio_files.BinaryFile, start: int | None, end: int | None
+) -> tuple[int, int]:
+    """The offset and length of a range of cat_file(), whose limits may count from the end."""
+    start = start or 0
+    if start < 0 or end is None or end < 0:
+        size = (await file.stat()).st_size
+        start = max(0, size + start) if start < 0 else start
+        end = size if end is None else size + end if end < 0 else end
+    return start, max(0, end - start)
+
+
+async def _each(calls: list[Any], limit: int | None) -> None:
+    """Awaits all calls, at most `limit` at the same time."""
+    limit = limit or 256
+    for begin in range(0, len(calls), limit):
+        await asyncio.gather(*[call() for call in calls[begin : begin + limit]])
