@@ -119,8 +119,9 @@ while (($#)); do
         --arm64) needs+=("${kernel_needs[@]}" "${arm64_needs[@]}") ;;
         --python)
             python3 -c 'import ensurepip' 2>/dev/null || needs+=("/usr/share/doc/python3-venv python3-venv")
+            version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
             python3 -c 'import test.test_os' 2>/dev/null ||
-                needs+=("/usr/share/doc/libpython3-testsuite libpython3-testsuite")
+                needs+=("/usr/share/doc/libpython$version-testsuite libpython$version-testsuite")
             ;;
         --strict) strict=1 ;;
         -h | --help) usage; exit 0 ;;

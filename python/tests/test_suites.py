@@ -40,7 +40,7 @@ def test_those_of_aiofiles(tmp_path):
 @pytest.mark.parametrize("function", ["walk", "scandir", "scandir_with_stat"])
 def test_those_of_cpython(function):
     if not importlib.util.find_spec("test.test_os"):
-        skip("CPython's tests are not installed (Debian: libpython3-testsuite)")
+        skip("CPython's tests are not installed (Debian: libpython3.11-testsuite)")
     command = [sys.executable, SUITES / "in_cpython.py", function]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

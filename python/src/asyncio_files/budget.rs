@@ -18,9 +18,8 @@ use super::event_loop;
 const REQUESTS: u32 = 256;
 /// The number of bytes.
 const BYTES: usize = 4 << 20;
-/// The time since the first request, with what the program does itself.
+/// The time of requests that follow each other without a wait, with what the program does itself.
 const TIME: Duration = Duration::from_millis(1);
-
 /// One request in so many looks at the clock, unless so many took longer than `SLOW`.
 const TIMED: u32 = 4;
 const SLOW: Duration = Duration::from_micros(100);
@@ -29,9 +28,11 @@ const SLOW: Duration = Duration::from_micros(100);
 struct Budget {
     requests: Cell<u32>,
     bytes: Cell<usize>,
-    begun: Cell<Option<Instant>>,
-    /// The time since `begun` when the clock was read last.
-    timed: Cell<Duration>,
+    time: Cell<Duration>,
+    /// When the clock was read last; `None` before the first request of an iteration.
+    timed: Cell<Option<Instant>>,
+    /// True if a task has waited since then: the time of other tasks does not count.
+    has_waited: Cell<bool>,
     /// True if the program does much between two requests.
     slow: Cell<bool>,
     /// The loop that will call `reset`.
@@ -43,8 +44,9 @@ thread_local! {
         Budget {
             requests: Cell::new(0),
             bytes: Cell::new(0),
-            begun: Cell::new(None),
-            timed: Cell::new(Duration::ZERO),
+            time: Cell::new(Duration::ZERO),
+            timed: Cell::new(None),
+            has_waited: Cell::new(false),
             slow: Cell::new(false),
             of: RefCell::new(None),
         }
@@ -58,13 +60,13 @@ thread_local! {
 #[inline]
 pub fn spend(py: Python<'_>, bytes: usize) -> PyResult<bool> {
     BUDGET.with(|budget| {
-        let Some(begun) = budget.begun.get() else {
+        let Some(timed) = budget.timed.get() else {
             budget.renew(py, bytes)?;
             return Ok(true);
         };
         let requests = budget.requests.get();
         let spent = requests == 0 || budget.bytes.get() < bytes;
-        if spent || budget.is_late(requests, begun) {
+        if spent || budget.is_late(requests, timed) {
             budget.requests.set(0);
             return Ok(false);
         }
@@ -72,6 +74,11 @@ pub fn spend(py: Python<'_>, bytes: usize) -> PyResult<bool> {
         budget.bytes.set(budget.bytes.get() - bytes);
         Ok(true)
     })
+}
+
+/// Notes that a task waits, so that others run before the next request.
+pub fn waits() {
+    BUDGET.with(|budget| budget.has_waited.set(true));
 }
 
 /// Counts a request that has given way once. It is never refused.
@@ -89,21 +96,26 @@ impl Budget {
         running.call_method1(pyo3::intern!(py, "call_soon"), (reset(py)?,))?;
         self.requests.set(REQUESTS - 1);
         self.bytes.set(BYTES.saturating_sub(bytes));
-        self.begun.set(Some(Instant::now()));
-        self.timed.set(Duration::ZERO);
+        self.time.set(Duration::ZERO);
+        self.timed.set(Some(Instant::now()));
+        self.has_waited.set(false);
         self.of.replace(Some(running.unbind()));
         Ok(())
     }
 
-    /// True if the time is over, as far as the clock was read.
+    /// True if the time is spent, as far as the clock was read.
     #[inline]
-    fn is_late(&self, requests: u32, begun: Instant) -> bool {
-        if !self.slow.get() && !requests.is_multiple_of(TIMED) {
-            return false;
+    fn is_late(&self, requests: u32, timed: Instant) -> bool {
+        if self.has_waited.replace(false) {
+            self.timed.set(Some(Instant::now()));
+        } else if self.slow.get() || requests.is_multiple_of(TIMED) {
+            let now = Instant::now();
+            let took = now - timed;
+            self.timed.set(Some(now));
+            self.time.set(self.time.get() + took);
+            self.slow.set(took > SLOW);
         }
-        let elapsed = begun.elapsed();
-        self.slow.set(elapsed - self.timed.replace(elapsed) > SLOW);
-        elapsed > TIME
+        self.time.get() > TIME
     }
 
     /// A loop that has stopped does not reset its budget. The next loop of this thread does.
@@ -123,7 +135,7 @@ fn reset(py: Python<'_>) -> PyResult<&Bound<'_, PyCFunction>> {
     let made = RESET.get_or_try_init(py, || {
         let reset = PyCFunction::new_closure(py, None, None, |_, _| {
             BUDGET.with(|budget| {
-                budget.begun.set(None);
+                budget.timed.set(None);
                 budget.of.take()
             });
         });

@@ -63,7 +63,10 @@ impl Operation {
         match self {
             Operation::New(request) => match budget::spend(py, request.bytes()) {
                 Ok(true) => begin(py, request),
-                Ok(false) => (Operation::Paused(request), Ok(Step::Yield(py.None()))),
+                Ok(false) => {
+                    budget::waits();
+                    (Operation::Paused(request), Ok(Step::Yield(py.None())))
+                }
                 Err(error) => (Operation::Done, Err(error)),
             },
             // Other tasks had their turn.
@@ -117,7 +120,7 @@ impl Waiting {
                 let result = finish(py).map(Step::Return);
                 (Operation::Done, result)
             }
-            Ok(Poll::Pending) => match self.wait_on(py) {
+            Ok(Poll::Pending) => match self.awaited(py) {
                 Ok(future) => (Operation::Waiting(self), Ok(Step::Yield(future))),
                 Err(error) => (Operation::Done, Err(error)),
             },
@@ -147,7 +150,8 @@ impl Waiting {
     }
 
     /// The asyncio.Future, marked as a `yield from` of it does.
-    fn wait_on(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    fn awaited(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        budget::waits();
         match &self.registered {
             Some(registered) => registered.awaited(py),
             None => Ok(py.None()),
