@@ -26,8 +26,6 @@ pub use sync::SyncFile;
 pub use write_at::WriteAt;
 
 pub(crate) use open_cached::open_cached;
-#[cfg(feature = "tokio")]
-pub(crate) use open_cached::resolve_cached;
 pub(crate) use open_regular::{hold_regular, open_held_regular};
 
 use keep_cache::{Evicts, KeepCache};

@@ -29,6 +29,7 @@ mod miri;
 pub(crate) mod process;
 pub(crate) mod reopen;
 pub(crate) mod residency;
+pub(crate) mod resolve;
 pub(crate) mod retry;
 pub(crate) mod ring;
 pub(crate) mod rw;

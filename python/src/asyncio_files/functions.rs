@@ -1,9 +1,12 @@
 //! Functions of `nowait.asyncio_files` that take a path, and the budget for its buffered files.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use nowait::op::{Openat2, Statx};
-use nowait::{Engine, StatxMask};
+use nowait::{Engine, OpenOptions, StatxMask};
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use rustix::fs::CWD;
@@ -17,20 +20,28 @@ use crate::error::{call_error, library_error, os_error, os_error_of_two};
 use crate::paths;
 use crate::stat_result::stat_result;
 
+/// The flags of a file that is only read.
+const READ: i32 = nix::libc::O_RDONLY | nix::libc::O_CLOEXEC;
+
 /// Opens a file: an awaitable of a Handle.
 #[pyfunction]
 pub fn open_handle(py: Python<'_>, path: Py<PyAny>, flags: i32, mode: u32) -> PyResult<Py<PyAny>> {
     let name = c_path(path.bind(py))?;
     let open = async move |engine: Engine| {
+        if flags == READ {
+            // A cached path is opened in the calling thread.
+            let path = Path::new(OsStr::from_bytes(name.as_bytes()));
+            let open = OpenOptions::new().read(true).engine(&engine).open(path);
+            return open.await.map(|file| Some(file.handle().clone()));
+        }
         let opened = engine.run(Openat2::new(name, flags, mode)).await;
-        opened.result.map(|_| opened.op.into_fd())
+        opened.result?;
+        opened.op.into_fd().map(nowait::Handle::new).transpose()
     };
     let request = EngineRequest::new(open, move |py, opened| {
-        let fd = opened.map_err(|error| library_error(py, &error, path.bind(py)))?;
-        let fd = fd.ok_or_else(|| PyRuntimeError::new_err("openat2 returned no descriptor"))?;
-        Ok(Bound::new(py, Handle::from_fd(py, fd)?)?
-            .into_any()
-            .unbind())
+        let open = opened.map_err(|error| library_error(py, &error, path.bind(py)))?;
+        let open = open.ok_or_else(|| PyRuntimeError::new_err("openat2 returned no descriptor"))?;
+        Bound::new(py, Handle::from(open))?.into_py_any(py)
     });
     awaitable(py, request)
 }
@@ -57,6 +68,9 @@ pub fn stat(py: Python<'_>, path: Py<PyAny>, follow_symlinks: bool) -> PyResult<
 /// The request for os.stat_result. An exception has the file name.
 pub fn stat_request(statx: Statx, filename: Py<PyAny>) -> impl Request + 'static {
     let stat = async move |engine: Engine| {
+        if let Some(cached) = statx.try_cached() {
+            return cached.map(Some);
+        }
         let stat = engine.run(statx).await;
         stat.result.map(|_| stat.op.metadata())
     };

@@ -1,6 +1,6 @@
 //! An open file with positional reads and writes for asyncio.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nowait::op::{Statx, Write};
@@ -26,14 +26,15 @@ pub struct Handle {
     open: Mutex<Option<nowait::Handle>>,
 }
 
-impl Handle {
-    pub fn from_fd(py: Python<'_>, fd: OwnedFd) -> PyResult<Handle> {
-        let handle = nowait::Handle::new(fd).map_err(|error| call_error(py, &error))?;
-        Ok(Handle {
-            open: Mutex::new(Some(handle)),
-        })
+impl From<nowait::Handle> for Handle {
+    fn from(open: nowait::Handle) -> Handle {
+        Handle {
+            open: Mutex::new(Some(open)),
+        }
     }
+}
 
+impl Handle {
     fn lock(&self) -> MutexGuard<'_, Option<nowait::Handle>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -54,16 +55,15 @@ impl Handle {
     fn new(other: &Bound<'_, Handle>) -> PyResult<Handle> {
         let open = other.get().lock().take();
         let open = open.ok_or_else(|| PyValueError::new_err("I/O operation on closed file"))?;
-        Ok(Handle {
-            open: Mutex::new(Some(open)),
-        })
+        Ok(Handle::from(open))
     }
 
     /// Takes over a descriptor.
     #[staticmethod]
     fn of_descriptor(py: Python<'_>, descriptor: i32) -> PyResult<Handle> {
         let object = descriptor.into_pyobject(py)?.into_any();
-        Handle::from_fd(py, paths::take(&object, descriptor)?)
+        let open = nowait::Handle::new(paths::take(&object, descriptor)?);
+        Ok(Handle::from(open.map_err(|error| call_error(py, &error))?))
     }
 
     /// Read `n` bytes at `offset`.

@@ -4,13 +4,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, OFlags, ResolveFlags, StatxAttributes, StatxFlags};
+use rustix::fs::{AtFlags, CWD, OFlags, StatxAttributes, StatxFlags};
 
 use super::reopen::open_held;
 use crate::kernel::filesystem::Filesystem;
 use crate::metadata::Metadata;
 use crate::sys::Errno;
 use crate::sys::reopen::Descriptors;
+use crate::sys::resolve::resolve_cached;
 
 /// Opens a file for reading in the calling thread, if that does not block, and asks for its basic
 /// metadata. Returns `None` if it might block or has failed: then the engine opens the file and
@@ -28,20 +29,11 @@ pub(crate) fn open_cached(
     path: &Path,
     descriptors: &Descriptors,
 ) -> Option<Result<(OwnedFd, Metadata), Errno>> {
-    match resolve_cached(path, OFlags::PATH) {
+    match resolve_cached(CWD, path, OFlags::PATH) {
         Ok(held) => open_resolved(path, &held, descriptors).map(Ok),
         Err(Errno::NOENT) => Some(Err(Errno::NOENT)),
         Err(_) => None,
     }
-}
-
-/// Opens a path with these flags, if the kernel resolves it from its caches. It fails with EAGAIN
-/// otherwise. ENOENT comes from a cached entry for a name that does not exist: a call that may
-/// block would return it, too.
-pub(crate) fn resolve_cached(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
-    let none = rustix::fs::Mode::empty();
-    let flags = flags | OFlags::CLOEXEC;
-    rustix::fs::openat2(CWD, path, flags, none, ResolveFlags::CACHED)
 }
 
 fn open_resolved(
@@ -58,7 +50,7 @@ fn open_resolved(
         return None;
     }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-    let by_path = |flags| resolve_cached(path, flags);
+    let by_path = |flags| resolve_cached(CWD, path, flags);
     let fd = open_held(held, flags, descriptors, by_path).ok()?;
     // Rings honour O_NONBLOCK.
     let cleared = rustix::fs::fcntl_setfl(&fd, OFlags::empty()).is_ok();

@@ -11,6 +11,7 @@ use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
 use super::operation::{Operation, Registered, Step, directory};
 use crate::handle::Handle;
+use crate::sys::resolve::resolve_cached;
 use crate::sys::{self, Errno};
 
 /// Opens a file: openat2(2). The descriptor is O_CLOEXEC. It is closed if the program does not take
@@ -92,9 +93,7 @@ impl Openat2 {
             return Opens::AtOnce;
         }
         let follow = *flags & OFlags::NOFOLLOW;
-        let flags = OFlags::PATH | OFlags::CLOEXEC | follow;
-        let at = directory(at.as_ref());
-        let look = rustix::fs::openat2(at, path, flags, Mode::empty(), ResolveFlags::CACHED);
+        let look = resolve_cached(directory(at.as_ref()), path, OFlags::PATH | follow);
         match look.and_then(|file| sys::stat::kind_and_device(file.as_fd())) {
             Ok((FileType::RegularFile | FileType::Directory | FileType::Symlink, _)) => {
                 Opens::AtOnce

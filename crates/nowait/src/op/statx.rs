@@ -3,15 +3,19 @@
 
 use std::ffi::CString;
 use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use io_uring::{opcode, squeue, types};
-use rustix::fs::{AtFlags, StatxFlags};
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
 
 use super::operation::{Operation, Registered, Step, directory};
+use crate::error::{Error, Result};
 use crate::handle::Handle;
+use crate::kernel::filesystem::Filesystem;
 use crate::metadata::{Metadata, StatxMask};
 use crate::sys::Errno;
+use crate::sys::resolve::resolve_cached;
+use crate::sys::stat::kind_and_device;
 
 /// Gets a file's metadata: statx(2) (Linux 4.11).
 #[derive(Debug)]
@@ -62,6 +66,51 @@ impl Statx {
         self
     }
 
+    /// Makes the call in the calling thread, if that does not block. `None` if it might: the path is
+    /// not cached (`RESOLVE_CACHED`, openat2(2), Linux 5.12), or the filesystem may ask a device or
+    /// a server. Then an engine makes it.
+    ///
+    /// # Errors
+    /// ENOENT, if the kernel's cache of names says so; the errors of statx(2) of an open file.
+    ///
+    /// ```
+    /// use nowait::{StatxMask, op::Statx};
+    /// let file = nowait::Handle::new(std::fs::File::open("Cargo.toml")?)?;
+    /// match Statx::of(&file, StatxMask::SIZE).try_cached() {
+    ///     Some(metadata) => assert!(metadata?.len() > 0),
+    ///     None => println!("for the engine"),
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn try_cached(&self) -> Option<Result<Metadata>> {
+        let inner = &*self.0;
+        let failed = |errno| Error::os(Self::NAME, errno);
+        let statx = |file: BorrowedFd<'_>| {
+            let flags = inner.flags | AtFlags::EMPTY_PATH;
+            let stat = rustix::fs::statx(file, c"", flags, inner.mask);
+            stat.map(Metadata::new).map_err(failed)
+        };
+        if !self.is_by_path() {
+            let open = inner.at.as_ref()?;
+            return open
+                .filesystem()
+                .stats_at_once()
+                .then(|| statx(open.as_fd()));
+        }
+        let follow = match inner.flags.contains(AtFlags::SYMLINK_NOFOLLOW) {
+            true => OFlags::NOFOLLOW,
+            false => OFlags::empty(),
+        };
+        let directory = directory(inner.at.as_ref());
+        let found = match resolve_cached(directory, &inner.path, OFlags::PATH | follow) {
+            Ok(found) => found,
+            Err(Errno::NOENT) => return Some(Err(failed(Errno::NOENT))),
+            Err(_) => return None,
+        };
+        let (_, device) = kind_and_device(found.as_fd()).ok()?;
+        Filesystem::opens_at_once(device).then(|| statx(found.as_fd()))
+    }
+
     /// The metadata, if the operation succeeded.
     pub fn metadata(&self) -> Option<Metadata> {
         // SAFETY: statx(2) fills the whole structure if it succeeds.
@@ -93,7 +142,7 @@ impl Operation for Statx {
             .build()
     }
 
-    fn run(&mut self) -> Result<usize, Errno> {
+    fn run(&mut self) -> std::result::Result<usize, Errno> {
         let inner = &mut *self.0;
         let at = directory(inner.at.as_ref());
         let stat = rustix::fs::statx(at, &inner.path, inner.flags, inner.mask)?;
@@ -101,8 +150,55 @@ impl Operation for Statx {
         Ok(0)
     }
 
-    fn settle(&mut self, result: Result<usize, Errno>) -> Step {
+    fn settle(&mut self, result: std::result::Result<usize, Errno>) -> Step {
         self.0.filled = result.is_ok();
         Step::Done(result)
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(miri))]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+    use crate::test_file::TestFile;
+
+    fn by_path(path: &std::path::Path, flags: i32) -> Option<Result<Metadata>> {
+        let path = CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
+        Statx::new(path, flags, StatxMask::BASIC_STATS).try_cached()
+    }
+
+    #[test]
+    fn cached_metadata_is_that_of_the_standard_library() {
+        let test = TestFile::new();
+        let link = test.path.with_extension("link");
+        std::os::unix::fs::symlink(&test.path, &link).unwrap();
+        let file = Handle::new(std::fs::File::open(&test.path).unwrap()).unwrap();
+        let of = Statx::of(&file, StatxMask::BASIC_STATS).try_cached();
+        let target = std::fs::metadata(&test.path).unwrap();
+        let own = std::fs::symlink_metadata(&link).unwrap();
+        let found = [
+            (of, &target),
+            (by_path(&test.path, 0), &target),
+            (by_path(&link, 0), &target),
+            (by_path(&link, libc::AT_SYMLINK_NOFOLLOW), &own),
+        ];
+        // `None` where the filesystem is not known to answer at once.
+        for (cached, expected) in found {
+            let Some(cached) = cached else { continue };
+            let cached = cached.unwrap();
+            assert_eq!(
+                (cached.ino(), cached.size()),
+                (expected.ino(), expected.size())
+            );
+            assert_eq!(
+                (cached.dev(), cached.mtime_nsec()),
+                (expected.dev(), expected.mtime_nsec())
+            );
+        }
+        std::fs::remove_file(&link).unwrap();
+        let missing = by_path(&link, 0);
+        assert!(missing.is_none_or(|missing| missing.unwrap_err().errno() == Some(libc::ENOENT)));
     }
 }

@@ -5,13 +5,13 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use rustix::fs::OFlags;
+use rustix::fs::{CWD, OFlags};
 
 use super::budget::in_turn;
-use crate::file::resolve_cached;
 use crate::handle::Handle;
 use crate::kernel::filesystem::Filesystem;
 use crate::sys::Errno;
+use crate::sys::resolve::resolve_cached;
 use crate::sys::stat::{as_std, kind_and_device};
 
 /// Asks for metadata within the task's cooperative budget.
@@ -25,7 +25,7 @@ pub(super) async fn at_once(
 /// filesystem might have to ask a device or a server, or for an error other than ENOENT. Then a
 /// worker asks.
 pub(super) fn of_path(path: &Path) -> Option<io::Result<Metadata>> {
-    let file = match resolve_cached(path, OFlags::PATH) {
+    let file = match resolve_cached(CWD, path, OFlags::PATH) {
         Ok(file) => file,
         Err(Errno::NOENT) => return Some(Err(Errno::NOENT.into())),
         Err(_) => return None,

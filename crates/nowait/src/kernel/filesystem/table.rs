@@ -79,7 +79,6 @@ impl Filesystem {
 
     /// Returns true if fstat(2) and lseek(2) of its open files do not wait for a device or a
     /// server.
-    #[cfg(feature = "tokio")]
     pub(crate) fn stats_at_once(&self) -> bool {
         self.is_memory() || self.is_at_once()
     }
