@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  open(2) ─► libnowait_ahead.so surveys the file ─► Missing …, Surveyed ─► KeptFile
+//!  close(2) ─► it evicts a small file itself, and withdraws the event
 //!  every 20 ms: is it in use (uses)? ─► yes, and large: evict the windows behind its position
 //!                                   └► no: evict what was missing, twice, and forget the file
 //!  the program has ended ─► evict the rest, wait until it is written
@@ -84,6 +85,8 @@ struct State {
 
 /// The time between two looks at the files that are in use.
 const INTERVAL: Duration = Duration::from_millis(20);
+/// Programs withdraw the events of most small files within this time.
+const DELAY: Duration = Duration::from_millis(4);
 /// The look takes at most this part of the time.
 const SHARE: u32 = 10;
 /// The maximum number of files whose survey is incomplete. A thread may end before it completes
@@ -145,10 +148,11 @@ impl State {
         let mut interval = INTERVAL;
         while !stopped.load(Ordering::Relaxed) {
             let deadline = Instant::now() + interval;
-            while Instant::now() < deadline
-                && let Some(event) = reader.next_until(deadline)
+            while !stopped.load(Ordering::Relaxed)
+                && let left = deadline.saturating_duration_since(Instant::now())
+                && !left.is_zero()
             {
-                self.handle(&event);
+                reader.read_after(DELAY.min(left), deadline, |event| self.handle(event));
             }
             interval = INTERVAL.max(self.check() * SHARE);
         }
@@ -175,9 +179,10 @@ impl State {
                 add(parts, event.missing());
             }
             Kind::Surveyed => {
-                let parts = self.parts.remove(&(event.tid, event.id));
                 self.processes.add(event.tid);
-                let Some(parts) = parts else { return };
+                let Some(parts) = self.parts_of(event) else {
+                    return;
+                };
                 match self.files.get_mut(&event.id) {
                     None => self.opened(event, parts),
                     // The program may have read it before it was surveyed for the readahead.
@@ -195,6 +200,25 @@ impl State {
             }
             _ => {}
         }
+    }
+
+    /// The parts of a file that are not resident. `None` if events are lost.
+    fn parts_of(&mut self, event: &Event) -> Option<Vec<Range<u64>>> {
+        const FIRST: u64 = 63;
+        let told = self.parts.remove(&(event.tid, event.id));
+        if event.pages == 0 {
+            return told;
+        }
+        let page = nowait::residency::page_size();
+        let mut parts = Vec::new();
+        let (start, end, first) = (0, FIRST * page, event.pages & !(1 << FIRST));
+        let pages = &first.to_le_bytes();
+        add(&mut parts, Missing { start, end, pages });
+        if event.pages >> FIRST != 0 {
+            let (start, end, pages) = (end, u64::MAX, &[][..]);
+            add(&mut parts, Missing { start, end, pages });
+        }
+        Some(parts)
     }
 
     /// The survey of a file that was read ahead precedes that of the program.
@@ -286,7 +310,7 @@ impl State {
         let uses = self.processes.uses(is_large);
         let took = began.elapsed();
         let (now, sums) = (Instant::now(), &mut self.sums);
-        let renamed = &mut self.renamed;
+        let (renamed, channel) = (&mut self.renamed, &self.channel);
         self.files.retain(|id, file| {
             if let Some(position) = uses.position(*id) {
                 file.evict_behind(position);
@@ -297,6 +321,7 @@ impl State {
                 renamed.insert(id.1, (path, *id, missing));
             } else if is_over {
                 add_sums(sums, file, 0);
+                channel.free(*id);
             }
             !is_over
         });
@@ -346,9 +371,16 @@ impl State {
             let mut line = line.filter(|line| line.clone().next() == Some(&id.to_string()));
             line.next()?.nth(4).map(str::to_owned)
         };
-        let sums = self.sums.iter();
-        let named =
-            sums.map(|(id, sums)| (directory(*id).unwrap_or_else(|| "?".to_owned()), *sums));
+        let mut sums = self.sums.clone();
+        for evicted in self.channel.evicted() {
+            let sum = sums.entry(evicted.mount).or_default();
+            sum.files = sum.files.saturating_add(evicted.files);
+            sum.before = sum.before.saturating_add(evicted.before);
+            sum.after = sum.after.saturating_add(evicted.after);
+        }
+        let named = sums
+            .into_iter()
+            .map(|(id, sums)| (directory(id).unwrap_or_else(|| "?".to_owned()), sums));
         Kept {
             mounts: named.collect(),
             lost,

@@ -40,6 +40,7 @@
 //!  listing   the directories that the program lists
 //!  watch     what is told of a call
 //!  survey    the pages of a file that are not resident when it is opened
+//!  open_files  files that the program evicts when it closes them
 //!  named     the file of a call, as the program names it
 //!  thread    the ID of a thread
 //!  next      the C library's functions
@@ -50,6 +51,7 @@ mod calls;
 mod listing;
 mod named;
 mod next;
+mod open_files;
 mod start;
 mod survey;
 mod thread;
