@@ -51,3 +51,37 @@ impl Claims {
         &self.0[(hash >> 50) as usize % FILES]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claims() -> Claims {
+        Claims([const { AtomicU64::new(0) }; FILES])
+    }
+
+    #[test]
+    fn a_file_that_is_opened_twice_is_shared_until_it_is_freed() {
+        let (claims, id) = (claims(), (1, 2));
+        assert!(claims.claim(id, 10));
+        assert!(claims.is_claimed(id, 10));
+        assert!(!claims.claim(id, 11));
+        assert!(!claims.is_claimed(id, 10) && !claims.is_claimed(id, 11));
+        assert!(!claims.release(id, 10));
+        assert!(!claims.claim(id, 12));
+        claims.free(id);
+        assert!(claims.claim(id, 13) && claims.release(id, 13));
+        assert!(claims.claim(id, 14));
+    }
+
+    #[test]
+    fn any_numbers_are_files() {
+        let claims = claims();
+        for device in [0, 1, 1 << 32, u64::MAX] {
+            for inode in [0, 1, 1 << 50, u64::MAX] {
+                let _ = claims.claim((device, inode), 1);
+                claims.free((device, inode));
+            }
+        }
+    }
+}

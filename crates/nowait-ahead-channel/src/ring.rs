@@ -356,10 +356,13 @@ impl<'a> Reader<'a> {
     ) {
         let end = self.memory().head.0.load(Ordering::Relaxed);
         self.sleep_once(pause);
-        while (end.wrapping_sub(self.next) as i64) > 0
-            && let Some(event) = self.next_until(deadline)
-        {
-            handle(&event);
+        while (end.wrapping_sub(self.next) as i64) > 0 && Instant::now() < deadline {
+            match self.look() {
+                Found::Event(event) => handle(&event),
+                Found::Passed(count) => self.lost = self.lost.saturating_add(count),
+                Found::Incomplete => std::thread::sleep(NAP),
+                Found::Nothing => break,
+            }
         }
     }
 
@@ -537,6 +540,44 @@ mod tests {
             }
             assert_eq!(reader.lost(), 0);
         }
+    }
+
+    #[test]
+    fn an_event_that_was_withdrawn_is_not_read() {
+        let channel = channel();
+        let place = Place { fd: -1, path: b"" };
+        let tell = |inode| {
+            channel
+                .tell_surveyed(1, place, (0, inode), 3, [0, 1])
+                .unwrap()
+        };
+        let numbers = [tell(10), tell(11), tell(12)];
+        assert!(channel.withdraw(numbers[1]));
+        assert!(!channel.withdraw(numbers[1]));
+        let mut reader = Reader::new(&channel);
+        let mut read = Vec::new();
+        reader.read_after(Duration::ZERO, soon(), |event| read.push(event.id.1));
+        assert_eq!((read, reader.lost()), (vec![10, 12], 0));
+        assert!(!channel.withdraw(numbers[0]));
+        // The slot has another event.
+        for inode in 0..SLOTS as u64 {
+            tell(inode);
+        }
+        assert!(!channel.withdraw(numbers[2]));
+    }
+
+    #[test]
+    fn the_reader_does_not_wait_if_all_events_were_withdrawn() {
+        let channel = channel();
+        let number = channel.tell_surveyed(1, Place::NONE, (0, 1), 3, [0, 1]);
+        assert!(channel.withdraw(number.unwrap()));
+        channel.wake();
+        let long = Duration::from_secs(600);
+        let mut reader = Reader::new(&channel);
+        ends(|| {
+            let never = |event: &Event| panic!("{event:?}");
+            reader.read_after(long, Instant::now() + long, never);
+        });
     }
 
     #[test]

@@ -59,6 +59,9 @@ pub struct Sums {
     pub after: u64,
     /// The bytes of these that were not resident before.
     pub left: u64,
+    /// The number of files whose residency is not known any more. The other numbers are without
+    /// them.
+    pub unknown: u64,
 }
 
 struct State {
@@ -334,33 +337,30 @@ impl State {
     fn finish(&mut self, deadline: Instant) {
         const ROUNDS: u32 = 7;
         let mut pause = Duration::from_millis(1);
-        for (id, file) in &self.files {
-            if let Some((path, missing)) = file.path_if_renamed() {
-                self.renamed.insert(id.1, (path, *id, missing));
-            }
-        }
-        self.find_renamed();
         for round in 0.. {
-            let sums = &mut self.sums;
-            self.files.retain(|_, file| {
+            let is_last = Instant::now() >= deadline;
+            let (sums, renamed) = (&mut self.sums, &mut self.renamed);
+            self.files.retain(|id, file| {
                 let left = file.evict_all(true);
+                if left.is_none()
+                    && let Some((path, missing)) = file.path_if_renamed()
+                {
+                    renamed.insert(id.1, (path, *id, missing));
+                    return false;
+                }
                 let found = left.unwrap_or_default();
-                let is_over =
-                    left.is_none() || file.is_clean() || found.unwritten == 0 && round >= ROUNDS;
-                if is_over {
+                let is_over = found.left == 0 || found.unwritten == 0 && round >= ROUNDS;
+                if is_over || is_last {
                     add_sums(sums, file, found.left);
                 }
-                !is_over
+                !(is_over || is_last)
             });
-            if self.files.is_empty() || Instant::now() >= deadline {
+            self.find_renamed();
+            if self.files.is_empty() || is_last {
                 break;
             }
             std::thread::sleep(pause);
             pause = (2 * pause).min(Duration::from_millis(64));
-        }
-        for (_, mut file) in self.files.drain() {
-            let left = file.evict_all(true).unwrap_or_default();
-            add_sums(&mut self.sums, &file, left.left);
         }
     }
 
@@ -390,13 +390,18 @@ impl State {
 
 fn add_sums(sums: &mut HashMap<u64, Sums>, file: &KeptFile, left: u64) {
     let sum = sums.entry(file.mount).or_default();
+    let after = match file.before {
+        0 => Some(left),
+        _ => file.after(),
+    };
+    let Some(after) = after else {
+        sum.unknown += 1;
+        return;
+    };
     sum.files += 1;
     sum.before += file.before;
     sum.left += left;
-    sum.after += match file.before {
-        0 => left,
-        _ => file.after(),
-    };
+    sum.after += after;
 }
 
 /// Adds a part of a file that is behind the others.

@@ -345,6 +345,67 @@ fn files_that_are_moved_removed_and_mapped_are_evicted() {
     }
 }
 
+/// A file is in use after the descriptor is closed by which it was opened.
+#[test]
+fn files_with_several_descriptors_are_evicted_when_all_are_closed() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    let sizes = [20_000, 70 * PAGE, 3 * MIB, 9 * MIB + 1];
+    let paths = sizes.map(|size| cold(at.join(format!("f{size}")), size));
+    let mut files = Files::new(paths);
+    let mut random = Random(6);
+    let program = compile("cc", "descriptors.c", &["-pthread"], at);
+    for how in [
+        "close",
+        "fdopen",
+        "close_range",
+        "dup",
+        "dup2",
+        "dup3",
+        "fcntl",
+        "open",
+        "reopen",
+        "sendmsg",
+        "mmap",
+        "exec",
+        "fork",
+        "vfork",
+        "clone",
+        "syscall",
+        "posix_spawn",
+        "threads",
+    ] {
+        check(|| {
+            files.arrange(&mut random);
+            let script = format!("{} {how} f*", word(&program));
+            run_well(surveys(&[], &script).current_dir(at));
+            files.are_as_before(how)
+        });
+    }
+}
+
+#[test]
+fn another_file_with_the_number_of_a_descriptor_stays() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    let program = compile("cc", "descriptors.c", &["-pthread"], at);
+    let mut files = Files::new(["cold", "resident"].map(|name| cold(at.join(name), 20_000)));
+    let script = format!("{} replace cold resident", word(&program));
+    check(|| {
+        evict(&at.join("cold"));
+        touch(&at.join("resident"), 0..20_000);
+        files.0.iter_mut().for_each(|it| it.2 = pages(&it.0));
+        run_well(surveys(&[], &script).current_dir(at));
+        files.are_as_before("replace")
+    });
+}
+
 /// The shell that starts `nowait run` opens these files.
 #[test]
 fn standard_input_and_output_are_surveyed() {
