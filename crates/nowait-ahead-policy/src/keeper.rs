@@ -282,11 +282,20 @@ impl State {
             for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
                 if let Some((_, id, missing)) = renamed.get(&entry.ino())
                     && let Some(held) = kept_file::hold(&entry.path())
-                    && let Some(file) = KeptFile::new(&held, *id, missing.clone())
                 {
-                    self.insert(*id, file);
+                    match KeptFile::new(&held, *id, missing.clone()) {
+                        Some(file) => self.insert(*id, file),
+                        None => self.add_unknown(&held, *id),
+                    }
                 }
             }
+        }
+    }
+
+    /// Counts a file that cannot be opened any more.
+    fn add_unknown(&mut self, held: &OwnedFd, id: Id) {
+        if let Some(mount) = kept_file::mount_of(held, id) {
+            self.sums.entry(mount).or_default().unknown += 1;
         }
     }
 
@@ -323,7 +332,7 @@ impl State {
             if is_over && let Some((path, missing)) = file.path_if_renamed() {
                 renamed.insert(id.1, (path, *id, missing));
             } else if is_over {
-                add_sums(sums, file, 0);
+                add_sums(sums, file, file.is_clean().then_some(0));
                 channel.free(*id);
             }
             !is_over
@@ -351,7 +360,7 @@ impl State {
                 let found = left.unwrap_or_default();
                 let is_over = found.left == 0 || found.unwritten == 0 && round >= ROUNDS;
                 if is_over || is_last {
-                    add_sums(sums, file, found.left);
+                    add_sums(sums, file, left.map(|it| it.left));
                 }
                 !(is_over || is_last)
             });
@@ -388,10 +397,11 @@ impl State {
     }
 }
 
-fn add_sums(sums: &mut HashMap<u64, Sums>, file: &KeptFile, left: u64) {
+/// Adds a file of which these bytes are left, if that is known.
+fn add_sums(sums: &mut HashMap<u64, Sums>, file: &KeptFile, left: Option<u64>) {
     let sum = sums.entry(file.mount).or_default();
-    let after = match file.before {
-        0 => Some(left),
+    let after = match (file.before, left) {
+        (0, Some(left)) => Some(left),
         _ => file.after(),
     };
     let Some(after) = after else {
@@ -400,7 +410,7 @@ fn add_sums(sums: &mut HashMap<u64, Sums>, file: &KeptFile, left: u64) {
     };
     sum.files += 1;
     sum.before += file.before;
-    sum.left += left;
+    sum.left += left.unwrap_or(0);
     sum.after += after;
 }
 

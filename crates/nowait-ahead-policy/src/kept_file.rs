@@ -195,7 +195,8 @@ impl KeptFile {
         let stat = stat(fd)?;
         self.size = stat.stx_size;
         if stat.stx_nlink == 0 {
-            return None;
+            self.clean = MIN_CLEAN;
+            return Some(Left::default());
         }
         if is_over {
             self.evict_to(fd, u64::MAX);
@@ -299,6 +300,12 @@ fn id_of(stat: &Statx) -> Id {
         makedev(stat.stx_dev_major, stat.stx_dev_minor),
         stat.stx_ino,
     )
+}
+
+/// The ID of the mount of a file. `None` if it is another file.
+pub fn mount_of(held: &OwnedFd, id: Id) -> Option<u64> {
+    let stat = stat(held)?;
+    (id_of(&stat) == id).then_some(stat.stx_mnt_id)
 }
 
 fn proc_path(fd: &OwnedFd) -> String {

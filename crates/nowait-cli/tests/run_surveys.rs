@@ -636,6 +636,14 @@ fn without_environment(command: Command) -> Command {
     env
 }
 
+/// Copies the libraries to a directory that all users may read.
+fn prepare_place(place: &Path) {
+    for library in ["libnowait_ahead.so", "libnowait_aio.so"] {
+        slowdisk::copy_program(all_libraries().join(library), place.join(library)).unwrap();
+    }
+    prepare_libraries(place);
+}
+
 #[test]
 fn files_of_other_users_stay_as_they_are() {
     if !is_root() {
@@ -648,14 +656,7 @@ fn files_of_other_users_stay_as_they_are() {
     evict(&file);
     let script = format!("cat {} >/dev/null", word(&file));
     let (mut command, place) = as_nobody(["run", "--keep-cache", "--", "sh", "-c", &script]);
-    let library = "libnowait_ahead.so";
-    slowdisk::copy_program(all_libraries().join(library), place.path().join(library)).unwrap();
-    slowdisk::copy_program(
-        all_libraries().join("libnowait_aio.so"),
-        place.path().join("libnowait_aio.so"),
-    )
-    .unwrap();
-    prepare_libraries(place.path());
+    prepare_place(place.path());
     let said = run_well(command.env("NOWAIT_LIBRARY_DIR", place.path()));
     assert_eq!(said.err, "");
     assert!(
@@ -743,6 +744,37 @@ fn one_line_says_why_the_cache_is_not_kept() {
         line.contains("is a static program") && line.contains("the page cache is not kept"),
         "{said:?}"
     );
+}
+
+/// The program changes the mode, so that its user can open the files no more.
+#[test]
+fn the_report_counts_files_whose_residency_is_not_known_any_more() {
+    if !is_root() {
+        return;
+    }
+    let directory = program::open_directory();
+    std::os::unix::fs::chown(directory.path(), Some(65534), None).unwrap();
+    // Few are held by a descriptor.
+    let script = format!(
+        "ulimit -n 40; exec \"$0\" run --keep-cache --stats -- sh -c 'cd {}; \
+         for n in $(seq 50); do head -c 20000 /dev/zero >f$n; done; sleep 0.1; chmod 0 f*'",
+        word(directory.path())
+    );
+    let (command, place) = as_nobody([""]);
+    prepare_place(place.path());
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(script).arg(command.get_program());
+    shell
+        .uid(65534)
+        .gid(65534)
+        .env("NOWAIT_LIBRARY_DIR", place.path());
+    let said = run_well(&mut shell);
+    let unknown = said
+        .err
+        .lines()
+        .find(|line| line.ends_with("not known any more"));
+    let count = unknown.and_then(|line| line.split(' ').nth(3)?.parse::<u64>().ok());
+    assert!(count.is_some_and(|count| count > 10), "{said:?}");
 }
 
 #[test]
