@@ -83,7 +83,8 @@ pub struct Args {
 
 pub const AFTER: &str = "\
 Contenders take turns within each round. A turn is a process from its start to its end, with those that it
-starts, and with syncfs(2) if it writes. Its output goes to /dev/null. Ratios say how many times as fast a
+starts, and with syncfs(2) if it writes. Its output goes to /dev/null. Each contender runs in a mount
+namespace, which hides the control groups from all but nowait. Ratios say how many times as fast a
 contender is as the program alone.
 read: bytes read from the device. left: bytes of the tree that are cached after the turn and were not
 before. lost: the reverse. output: bytes of the files written that are cached.

@@ -4,8 +4,8 @@
 pub const PATH_MAX: usize = (WORDS - HEADER) * 8;
 
 /// The words of an event.
-pub(crate) const WORDS: usize = 38;
-const HEADER: usize = 6;
+pub(crate) const WORDS: usize = 39;
+const HEADER: usize = 7;
 
 /// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +34,10 @@ pub enum Kind {
     Directory,
     /// A part of the file `id` is not resident. [`Event::missing`] returns it.
     Missing,
-    /// A file was opened, and all of its [`Missing`](Kind::Missing) parts were told before by the
-    /// same thread. `path` and `fd` are those of the call that has opened it, `time` is its
-    /// descriptor, and `stats` the inode number of the directory to which the path is relative.
+    /// A file was opened. `pages` are not resident, or all of its [`Missing`](Kind::Missing) parts
+    /// were told before by the same thread. `path` and `fd` are those of the call that has opened
+    /// it, `time` is its descriptor, and `stats` the inode number of the directory to which the
+    /// path is relative.
     Surveyed,
 }
 
@@ -57,6 +58,9 @@ pub struct Event {
     pub time: u64,
     /// The number of calls of stat(2) before. For surveys see [`Kind`].
     pub stats: u64,
+    /// A bit for each of the first 63 pages of a file that is not resident. The highest bit is for
+    /// all others. 0 if they are not told of in this way.
+    pub pages: u64,
     /// The path, absolute or relative to `fd`. Empty if it is that directory itself. The bits of a
     /// missing part.
     pub path: Vec<u8>,
@@ -118,19 +122,25 @@ impl Kind {
     ];
 }
 
+/// The words of an event, of which the first `len` are in use.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Words {
+    pub words: [u64; WORDS],
+    pub len: usize,
+}
+
 /// Encodes an event. `None` if the path is too long.
 pub(crate) fn encode(
     kind: Kind,
     tid: u32,
     place: Place<'_>,
     id: (u64, u64),
-    time: u64,
-    stats: u64,
-) -> Option<[u64; WORDS]> {
+    [time, stats, pages]: [u64; 3],
+) -> Option<Words> {
     let mut words = [0; WORDS];
     words[0] = kind as u64 | (place.path.len() as u64) << 8 | u64::from(tid) << 32;
     words[1] = u64::from(place.fd.cast_unsigned());
-    (words[2], words[3], words[4], words[5]) = (id.0, id.1, time, stats);
+    words[2..HEADER].copy_from_slice(&[id.0, id.1, time, stats, pages]);
     if place.path.len() > PATH_MAX {
         return None;
     }
@@ -139,7 +149,8 @@ pub(crate) fn encode(
         whole[..bytes.len()].copy_from_slice(bytes);
         *word = u64::from_ne_bytes(whole);
     }
-    Some(words)
+    let len = HEADER + place.path.len().div_ceil(8);
+    Some(Words { words, len })
 }
 
 /// Decodes an event. `None` if the words are those of no event: any program may write into the
@@ -156,6 +167,7 @@ pub(crate) fn decode(words: &[u64; WORDS]) -> Option<Event> {
         id: (words[2], words[3]),
         time: words[4],
         stats: words[5],
+        pages: words[6],
         path,
     })
 }
@@ -173,7 +185,10 @@ mod tests {
                     fd: -1,
                     path: &path,
                 };
-                let words = encode(kind, u32::MAX, place, (3, u64::MAX), 5, u64::MAX).unwrap();
+                let numbers = [5, u64::MAX, 6];
+                let encoded = encode(kind, u32::MAX, place, (3, u64::MAX), numbers).unwrap();
+                let mut words = [u64::MAX; WORDS];
+                words[..encoded.len].copy_from_slice(&encoded.words[..encoded.len]);
                 let event = Event {
                     kind,
                     tid: u32::MAX,
@@ -181,6 +196,7 @@ mod tests {
                     id: (3, u64::MAX),
                     time: 5,
                     stats: u64::MAX,
+                    pages: 6,
                     path,
                 };
                 assert_eq!(decode(&words), Some(event));
@@ -190,7 +206,7 @@ mod tests {
             fd: 0,
             path: &[1; PATH_MAX + 1],
         };
-        assert_eq!(encode(Kind::Slow, 0, long, (0, 0), 0, 0), None);
+        assert_eq!(encode(Kind::Slow, 0, long, (0, 0), [0; 3]), None);
     }
 
     #[test]

@@ -9,14 +9,17 @@
 
 use std::time::Duration;
 
+mod claims;
 mod counter;
 mod event;
+mod evicted;
 mod memory;
 mod ring;
 mod sandbox;
 
 pub use counter::Moment;
 pub use event::{Event, Kind, Missing, PATH_MAX, Place};
+pub use evicted::EvictedFiles;
 pub use ring::{Channel, Counts, Listening, Reader};
 pub use sandbox::has_filter;
 

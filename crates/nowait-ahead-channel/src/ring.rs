@@ -2,8 +2,9 @@
 //!
 //! A writer takes the next number of an event, marks the slot as being written (`2 * number + 1`),
 //! stores the words, and marks it as complete (`2 * number + 2`). The reader takes the words of the
-//! slot between two loads of that mark. A mark of a higher number means that the reader was
-//! overtaken; one that stays incomplete belongs to a writer that was killed.
+//! slot, and then marks it as taken (`2 * number + 3`). A writer marks it in the same way to withdraw
+//! the event. A mark of a higher number means that the reader was overtaken; one that stays
+//! incomplete belongs to a writer that was killed.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -13,8 +14,10 @@ use std::time::{Duration, Instant};
 use rustix::io::Result;
 use rustix::thread::futex;
 
+use crate::claims::Claims;
 use crate::counter::{self, Moment};
-use crate::event::{Event, Kind, Missing, Place, WORDS, decode, encode};
+use crate::event::{Event, Kind, Missing, Place, WORDS, Words, decode, encode};
+use crate::evicted::{Evicted, EvictedFiles};
 use crate::memory::Shared;
 
 const SLOTS: usize = 4096;
@@ -44,7 +47,9 @@ struct Memory {
     /// The number of the next event that the reader takes.
     read: Line<AtomicU64>,
     counts: Line<[AtomicU64; 2]>,
+    evicted: Line<Evicted>,
     slots: [Slot; SLOTS],
+    claims: Claims,
 }
 
 /// A value in cache lines of its own.
@@ -139,8 +144,8 @@ impl Channel {
     /// leaves errno alone. The event of a path that is too long is dropped.
     pub fn tell(&self, kind: Kind, tid: u32, place: Place<'_>, id: (u64, u64), time: u64) {
         let stats = self.0.counts.0[0].load(Ordering::Relaxed);
-        if let Some(words) = encode(kind, tid, place, id, time, stats) {
-            self.push(words);
+        if let Some(words) = encode(kind, tid, place, id, [time, stats, 0]) {
+            self.push(&words);
         }
     }
 
@@ -150,25 +155,71 @@ impl Channel {
             fd: -1,
             path: part.pages,
         };
-        if let Some(words) = encode(Kind::Missing, tid, pages, id, part.start, part.end) {
-            self.push(words);
+        if let Some(words) = encode(Kind::Missing, tid, pages, id, [part.start, part.end, 0]) {
+            self.push(&words);
         }
     }
 
     /// Tells that a file was surveyed that has the descriptor `fd`, and was opened by a path
-    /// relative to the directory with this inode number. As [`tell`](Channel::tell) otherwise.
+    /// relative to the directory with this inode number. For `pages` see [`Event::pages`]. As
+    /// [`tell`](Channel::tell) otherwise. Returns the number of the event.
     pub fn tell_surveyed(
         &self,
         tid: u32,
         place: Place<'_>,
         id: (u64, u64),
         fd: i32,
-        directory: u64,
-    ) {
-        let fd = u64::from(fd.cast_unsigned());
-        if let Some(words) = encode(Kind::Surveyed, tid, place, id, fd, directory) {
-            self.push(words);
-        }
+        [directory, pages]: [u64; 2],
+    ) -> Option<u64> {
+        let numbers = [u64::from(fd.cast_unsigned()), directory, pages];
+        let words = encode(Kind::Surveyed, tid, place, id, numbers)?;
+        Some(self.push(&words))
+    }
+
+    /// Withdraws an event. Returns false if it was read or overwritten before.
+    pub fn withdraw(&self, number: u64) -> bool {
+        self.take(number)
+    }
+
+    /// Marks a complete event as taken.
+    fn take(&self, number: u64) -> bool {
+        let slot = &self.0.slots[number as usize % SLOTS];
+        let (complete, taken) = (mark(number), taken(number));
+        let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+        slot.mark
+            .compare_exchange(complete, taken, success, failure)
+            .is_ok()
+    }
+
+    /// Claims a file that is about to be surveyed, with a token that no other file of any process
+    /// has. Returns false if the file is in use elsewhere, or may be.
+    pub fn claim(&self, id: (u64, u64), token: u64) -> bool {
+        self.0.claims.claim(id, token)
+    }
+
+    /// Returns true if the file was not opened elsewhere since it was claimed.
+    pub fn is_claimed(&self, id: (u64, u64), token: u64) -> bool {
+        self.0.claims.is_claimed(id, token)
+    }
+
+    /// Ends a claim. Returns false if the file was opened elsewhere since it was claimed.
+    pub fn release(&self, id: (u64, u64), token: u64) -> bool {
+        self.0.claims.release(id, token)
+    }
+
+    /// Ends all claims of a file that is not in use any more.
+    pub fn free(&self, id: (u64, u64)) {
+        self.0.claims.free(id);
+    }
+
+    /// Counts files that the program has evicted itself.
+    pub fn count_evicted(&self, files: EvictedFiles) {
+        self.0.evicted.0.add(files);
+    }
+
+    /// The files that programs have evicted themselves, for each mount.
+    pub fn evicted(&self) -> impl Iterator<Item = EvictedFiles> {
+        self.0.evicted.0.sums()
     }
 
     /// Returns true if some events can be told of without overwriting one that was not read.
@@ -179,16 +230,18 @@ impl Channel {
         unread <= SLOTS as u64 - MARGIN
     }
 
-    fn push(&self, words: [u64; WORDS]) {
+    /// Returns the number of the event.
+    fn push(&self, event: &Words) -> u64 {
         let number = self.0.head.0.fetch_add(1, Ordering::Relaxed);
         let slot = &self.0.slots[number as usize % SLOTS];
         let mark = mark(number);
         slot.mark.store(mark.wrapping_sub(1), Ordering::Relaxed);
         fence(Ordering::Release);
-        for (to, word) in slot.words.iter().zip(words) {
-            to.store(word, Ordering::Relaxed);
+        for (to, word) in slot.words.iter().zip(&event.words[..event.len]) {
+            to.store(*word, Ordering::Relaxed);
         }
         slot.mark.store(mark, Ordering::Release);
+        number
     }
 
     /// Makes the reader return, now or when it is about to wait for an event. For the process of
@@ -223,6 +276,11 @@ fn mark(number: u64) -> u64 {
     number.wrapping_mul(2).wrapping_add(2)
 }
 
+/// The mark of an event that was read or withdrawn.
+fn taken(number: u64) -> u64 {
+    mark(number).wrapping_add(1)
+}
+
 /// Reads the events of a channel. A channel has one reader.
 #[derive(Debug)]
 pub struct Reader<'a> {
@@ -237,7 +295,7 @@ enum Found {
     Event(Event),
     Nothing,
     Incomplete,
-    /// So many events were passed over.
+    /// So many events were lost. 0 if one was withdrawn.
     Passed(u64),
 }
 
@@ -287,6 +345,27 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Waits, so that programs may withdraw the events that they tell of. Returns earlier if the
+    /// channel is woken. Then reads the events that were told before the pause with `handle`, until
+    /// `deadline`.
+    pub fn read_after(
+        &mut self,
+        pause: Duration,
+        deadline: Instant,
+        mut handle: impl FnMut(&Event),
+    ) {
+        let end = self.memory().head.0.load(Ordering::Relaxed);
+        self.sleep_once(pause);
+        while (end.wrapping_sub(self.next) as i64) > 0 && Instant::now() < deadline {
+            match self.look() {
+                Found::Event(event) => handle(&event),
+                Found::Passed(count) => self.lost = self.lost.saturating_add(count),
+                Found::Incomplete => std::thread::sleep(NAP),
+                Found::Nothing => break,
+            }
+        }
+    }
+
     fn memory(&self) -> &'a Memory {
         &self.channel.0
     }
@@ -306,10 +385,13 @@ impl<'a> Reader<'a> {
         let slot = &memory.slots[self.next as usize % SLOTS];
         let complete = mark(self.next);
         let found = slot.mark.load(Ordering::Acquire);
+        if found == taken(self.next) {
+            return self.pass(0);
+        }
         if found < complete {
             let since = *self.incomplete.get_or_insert_with(Instant::now);
             return match since.elapsed() > PATIENCE {
-                true => self.pass(),
+                true => self.pass(1),
                 false => Found::Incomplete,
             };
         }
@@ -318,22 +400,23 @@ impl<'a> Reader<'a> {
             .each_ref()
             .map(|word| word.load(Ordering::Relaxed));
         fence(Ordering::Acquire);
-        if found > complete || slot.mark.load(Ordering::Relaxed) != complete {
-            return self.pass();
+        if !self.channel.take(self.next) {
+            let is_withdrawn = slot.mark.load(Ordering::Relaxed) == taken(self.next);
+            return self.pass(u64::from(!is_withdrawn));
         }
         match decode(&words) {
             Some(event) => {
                 self.go_to(self.next.wrapping_add(1));
                 Found::Event(event)
             }
-            None => self.pass(),
+            None => self.pass(1),
         }
     }
 
     /// Passes over an event.
-    fn pass(&mut self) -> Found {
+    fn pass(&mut self, lost: u64) -> Found {
         self.go_to(self.next.wrapping_add(1));
-        Found::Passed(1)
+        Found::Passed(lost)
     }
 
     fn go_to(&mut self, number: u64) {
@@ -457,6 +540,44 @@ mod tests {
             }
             assert_eq!(reader.lost(), 0);
         }
+    }
+
+    #[test]
+    fn an_event_that_was_withdrawn_is_not_read() {
+        let channel = channel();
+        let place = Place { fd: -1, path: b"" };
+        let tell = |inode| {
+            channel
+                .tell_surveyed(1, place, (0, inode), 3, [0, 1])
+                .unwrap()
+        };
+        let numbers = [tell(10), tell(11), tell(12)];
+        assert!(channel.withdraw(numbers[1]));
+        assert!(!channel.withdraw(numbers[1]));
+        let mut reader = Reader::new(&channel);
+        let mut read = Vec::new();
+        reader.read_after(Duration::ZERO, soon(), |event| read.push(event.id.1));
+        assert_eq!((read, reader.lost()), (vec![10, 12], 0));
+        assert!(!channel.withdraw(numbers[0]));
+        // The slot has another event.
+        for inode in 0..SLOTS as u64 {
+            tell(inode);
+        }
+        assert!(!channel.withdraw(numbers[2]));
+    }
+
+    #[test]
+    fn the_reader_does_not_wait_if_all_events_were_withdrawn() {
+        let channel = channel();
+        let number = channel.tell_surveyed(1, Place::NONE, (0, 1), 3, [0, 1]);
+        assert!(channel.withdraw(number.unwrap()));
+        channel.wake();
+        let long = Duration::from_secs(600);
+        let mut reader = Reader::new(&channel);
+        ends(|| {
+            let never = |event: &Event| panic!("{event:?}");
+            reader.read_after(long, Instant::now() + long, never);
+        });
     }
 
     #[test]

@@ -152,6 +152,7 @@ mod tests {
             id: (0, 0),
             time,
             stats,
+            pages: 0,
             path: Vec::new(),
         }
     }

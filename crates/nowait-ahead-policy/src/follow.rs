@@ -446,6 +446,7 @@ mod tests {
                 id: (number(2), number(3)),
                 time: number(4),
                 stats: number(5),
+                pages: number(6),
                 path: Vec::new(),
             };
             trees.set_stats(number(6));

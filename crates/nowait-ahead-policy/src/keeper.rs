@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  open(2) ─► libnowait_ahead.so surveys the file ─► Missing …, Surveyed ─► KeptFile
+//!  close(2) ─► it evicts a small file itself, and withdraws the event
 //!  every 20 ms: is it in use (uses)? ─► yes, and large: evict the windows behind its position
 //!                                   └► no: evict what was missing, twice, and forget the file
 //!  the program has ended ─► evict the rest, wait until it is written
@@ -58,6 +59,9 @@ pub struct Sums {
     pub after: u64,
     /// The bytes of these that were not resident before.
     pub left: u64,
+    /// The number of files whose residency is not known any more. The other numbers are without
+    /// them.
+    pub unknown: u64,
 }
 
 struct State {
@@ -84,6 +88,8 @@ struct State {
 
 /// The time between two looks at the files that are in use.
 const INTERVAL: Duration = Duration::from_millis(20);
+/// Programs withdraw the events of most small files within this time.
+const DELAY: Duration = Duration::from_millis(4);
 /// The look takes at most this part of the time.
 const SHARE: u32 = 10;
 /// The maximum number of files whose survey is incomplete. A thread may end before it completes
@@ -145,10 +151,11 @@ impl State {
         let mut interval = INTERVAL;
         while !stopped.load(Ordering::Relaxed) {
             let deadline = Instant::now() + interval;
-            while Instant::now() < deadline
-                && let Some(event) = reader.next_until(deadline)
+            while !stopped.load(Ordering::Relaxed)
+                && let left = deadline.saturating_duration_since(Instant::now())
+                && !left.is_zero()
             {
-                self.handle(&event);
+                reader.read_after(DELAY.min(left), deadline, |event| self.handle(event));
             }
             interval = INTERVAL.max(self.check() * SHARE);
         }
@@ -175,9 +182,10 @@ impl State {
                 add(parts, event.missing());
             }
             Kind::Surveyed => {
-                let parts = self.parts.remove(&(event.tid, event.id));
                 self.processes.add(event.tid);
-                let Some(parts) = parts else { return };
+                let Some(parts) = self.parts_of(event) else {
+                    return;
+                };
                 match self.files.get_mut(&event.id) {
                     None => self.opened(event, parts),
                     // The program may have read it before it was surveyed for the readahead.
@@ -195,6 +203,25 @@ impl State {
             }
             _ => {}
         }
+    }
+
+    /// The parts of a file that are not resident. `None` if events are lost.
+    fn parts_of(&mut self, event: &Event) -> Option<Vec<Range<u64>>> {
+        const FIRST: u64 = 63;
+        let told = self.parts.remove(&(event.tid, event.id));
+        if event.pages == 0 {
+            return told;
+        }
+        let page = nowait::residency::page_size();
+        let mut parts = Vec::new();
+        let (start, end, first) = (0, FIRST * page, event.pages & !(1 << FIRST));
+        let pages = &first.to_le_bytes();
+        add(&mut parts, Missing { start, end, pages });
+        if event.pages >> FIRST != 0 {
+            let (start, end, pages) = (end, u64::MAX, &[][..]);
+            add(&mut parts, Missing { start, end, pages });
+        }
+        Some(parts)
     }
 
     /// The survey of a file that was read ahead precedes that of the program.
@@ -255,11 +282,20 @@ impl State {
             for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
                 if let Some((_, id, missing)) = renamed.get(&entry.ino())
                     && let Some(held) = kept_file::hold(&entry.path())
-                    && let Some(file) = KeptFile::new(&held, *id, missing.clone())
                 {
-                    self.insert(*id, file);
+                    match KeptFile::new(&held, *id, missing.clone()) {
+                        Some(file) => self.insert(*id, file),
+                        None => self.add_unknown(&held, *id),
+                    }
                 }
             }
+        }
+    }
+
+    /// Counts a file that cannot be opened any more.
+    fn add_unknown(&mut self, held: &OwnedFd, id: Id) {
+        if let Some(mount) = kept_file::mount_of(held, id) {
+            self.sums.entry(mount).or_default().unknown += 1;
         }
     }
 
@@ -286,7 +322,7 @@ impl State {
         let uses = self.processes.uses(is_large);
         let took = began.elapsed();
         let (now, sums) = (Instant::now(), &mut self.sums);
-        let renamed = &mut self.renamed;
+        let (renamed, channel) = (&mut self.renamed, &self.channel);
         self.files.retain(|id, file| {
             if let Some(position) = uses.position(*id) {
                 file.evict_behind(position);
@@ -296,7 +332,8 @@ impl State {
             if is_over && let Some((path, missing)) = file.path_if_renamed() {
                 renamed.insert(id.1, (path, *id, missing));
             } else if is_over {
-                add_sums(sums, file, 0);
+                add_sums(sums, file, file.is_clean().then_some(0));
+                channel.free(*id);
             }
             !is_over
         });
@@ -309,33 +346,30 @@ impl State {
     fn finish(&mut self, deadline: Instant) {
         const ROUNDS: u32 = 7;
         let mut pause = Duration::from_millis(1);
-        for (id, file) in &self.files {
-            if let Some((path, missing)) = file.path_if_renamed() {
-                self.renamed.insert(id.1, (path, *id, missing));
-            }
-        }
-        self.find_renamed();
         for round in 0.. {
-            let sums = &mut self.sums;
-            self.files.retain(|_, file| {
+            let is_last = Instant::now() >= deadline;
+            let (sums, renamed) = (&mut self.sums, &mut self.renamed);
+            self.files.retain(|id, file| {
                 let left = file.evict_all(true);
-                let found = left.unwrap_or_default();
-                let is_over =
-                    left.is_none() || file.is_clean() || found.unwritten == 0 && round >= ROUNDS;
-                if is_over {
-                    add_sums(sums, file, found.left);
+                if left.is_none()
+                    && let Some((path, missing)) = file.path_if_renamed()
+                {
+                    renamed.insert(id.1, (path, *id, missing));
+                    return false;
                 }
-                !is_over
+                let found = left.unwrap_or_default();
+                let is_over = found.left == 0 || found.unwritten == 0 && round >= ROUNDS;
+                if is_over || is_last {
+                    add_sums(sums, file, left.map(|it| it.left));
+                }
+                !(is_over || is_last)
             });
-            if self.files.is_empty() || Instant::now() >= deadline {
+            self.find_renamed();
+            if self.files.is_empty() || is_last {
                 break;
             }
             std::thread::sleep(pause);
             pause = (2 * pause).min(Duration::from_millis(64));
-        }
-        for (_, mut file) in self.files.drain() {
-            let left = file.evict_all(true).unwrap_or_default();
-            add_sums(&mut self.sums, &file, left.left);
         }
     }
 
@@ -346,9 +380,16 @@ impl State {
             let mut line = line.filter(|line| line.clone().next() == Some(&id.to_string()));
             line.next()?.nth(4).map(str::to_owned)
         };
-        let sums = self.sums.iter();
-        let named =
-            sums.map(|(id, sums)| (directory(*id).unwrap_or_else(|| "?".to_owned()), *sums));
+        let mut sums = self.sums.clone();
+        for evicted in self.channel.evicted() {
+            let sum = sums.entry(evicted.mount).or_default();
+            sum.files = sum.files.saturating_add(evicted.files);
+            sum.before = sum.before.saturating_add(evicted.before);
+            sum.after = sum.after.saturating_add(evicted.after);
+        }
+        let named = sums
+            .into_iter()
+            .map(|(id, sums)| (directory(id).unwrap_or_else(|| "?".to_owned()), sums));
         Kept {
             mounts: named.collect(),
             lost,
@@ -356,15 +397,21 @@ impl State {
     }
 }
 
-fn add_sums(sums: &mut HashMap<u64, Sums>, file: &KeptFile, left: u64) {
+/// Adds a file of which these bytes are left, if that is known.
+fn add_sums(sums: &mut HashMap<u64, Sums>, file: &KeptFile, left: Option<u64>) {
     let sum = sums.entry(file.mount).or_default();
-    sum.files += 1;
-    sum.before += file.before;
-    sum.left += left;
-    sum.after += match file.before {
-        0 => left,
+    let after = match (file.before, left) {
+        (0, Some(left)) => Some(left),
         _ => file.after(),
     };
+    let Some(after) = after else {
+        sum.unknown += 1;
+        return;
+    };
+    sum.files += 1;
+    sum.before += file.before;
+    sum.left += left.unwrap_or(0);
+    sum.after += after;
 }
 
 /// Adds a part of a file that is behind the others.

@@ -56,6 +56,9 @@ const WINDOW: u64 = 8 << 20;
 /// A file with this size is evicted behind its reader.
 const LARGE: u64 = 4 * WINDOW;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// The time after which changed pages are looked at again. The kernel writes them after 5 to 30
+/// seconds, or earlier if a program asks for it.
+const DIRTY_PAUSE: Duration = Duration::from_secs(1);
 /// A process may have opened and surveyed the file before the eviction. It has the file open at the
 /// next look, or has read pages that are found then.
 const MIN_CLEAN: u32 = 1;
@@ -168,13 +171,18 @@ impl KeptFile {
             return false;
         }
         let left = self.evict_all(false);
-        self.next = now + FIRST_PAUSE * (1 << self.attempts.min(5));
+        self.next = now
+            + match left {
+                Some(Left { is_dirty: true, .. }) => DIRTY_PAUSE,
+                _ => FIRST_PAUSE * (1 << self.attempts.min(5)),
+            };
         self.attempts += 1;
         left.is_none() || self.clean >= MIN_CLEAN
     }
 
-    /// Evicts all pages that were missing. Dirty pages are left unless the program `is_over`.
-    /// Returns what was there before, or `None` if the file cannot be opened any more.
+    /// Evicts all pages that were missing. Returns what was there before, or `None` if the file
+    /// cannot be opened any more. If the program `is_over`, dirty pages are written, and what is
+    /// left is returned.
     pub fn evict_all(&mut self, is_over: bool) -> Option<Left> {
         let again;
         let fd = match &self.fd {
@@ -187,12 +195,17 @@ impl KeptFile {
         let stat = stat(fd)?;
         self.size = stat.stx_size;
         if stat.stx_nlink == 0 {
-            return None;
+            self.clean = MIN_CLEAN;
+            return Some(Left::default());
+        }
+        if is_over {
+            self.evict_to(fd, u64::MAX);
+            return self.left(fd);
         }
         let left = self.left(fd)?;
         // The advice would write each file by itself. The program or the kernel writes many
         // together.
-        if left.is_dirty && !is_over {
+        if left.is_dirty {
             return Some(left);
         }
         if left.left > 0 || !self.is_evicted {
@@ -211,14 +224,14 @@ impl KeptFile {
         self.clean >= MIN_CLEAN
     }
 
-    /// The bytes that are resident. 0 if that is not known.
-    pub fn after(&self) -> u64 {
+    /// The bytes that are resident. `None` if that is not known any more.
+    pub fn after(&self) -> Option<u64> {
         let whole = |fd: &OwnedFd| cached(fd, 0..u64::MAX);
         let cached = match &self.fd {
             Some(fd) => whole(fd),
             None => self.open().and_then(|fd| whole(&fd)),
         };
-        cached.map_or(0, |it| it.left)
+        cached.map(|it| it.left)
     }
 
     fn evict_to(&self, fd: &OwnedFd, end: u64) {
@@ -287,6 +300,12 @@ fn id_of(stat: &Statx) -> Id {
         makedev(stat.stx_dev_major, stat.stx_dev_minor),
         stat.stx_ino,
     )
+}
+
+/// The ID of the mount of a file. `None` if it is another file.
+pub fn mount_of(held: &OwnedFd, id: Id) -> Option<u64> {
+    let stat = stat(held)?;
+    (id_of(&stat) == id).then_some(stat.stx_mnt_id)
 }
 
 fn proc_path(fd: &OwnedFd) -> String {

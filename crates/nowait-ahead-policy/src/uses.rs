@@ -143,3 +143,77 @@ fn mappings(process: u32, uses: &mut Uses) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Seek, SeekFrom, Write};
+    use std::os::unix::fs::MetadataExt;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    fn file() -> (fs::File, Id) {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 20_000]).unwrap();
+        let stat = file.metadata().unwrap();
+        let id = (stat.dev(), stat.ino());
+        (file, id)
+    }
+
+    /// The position of a file that this process or one of its children uses.
+    fn position(id: Id, is_large: bool) -> Option<u64> {
+        let mut processes = Processes::default();
+        processes.add(
+            rustix::thread::gettid()
+                .as_raw_nonzero()
+                .get()
+                .cast_unsigned(),
+        );
+        processes.uses(|_| is_large).position(id)
+    }
+
+    #[test]
+    fn the_lowest_position_counts() {
+        let (mut file, id) = file();
+        file.seek(SeekFrom::Start(12_345)).unwrap();
+        assert_eq!(position(id, true), Some(12_345));
+        assert_eq!(position(id, false), Some(0));
+        // This one has a position of its own.
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+        let mut other = fs::File::open(path).unwrap();
+        other.seek(SeekFrom::Start(77)).unwrap();
+        assert_eq!(position(id, true), Some(77));
+        drop(other);
+        assert_eq!(position(id, true), Some(12_345));
+        drop(file);
+        assert_eq!(position(id, true), None);
+    }
+
+    #[test]
+    fn a_mapped_file_is_in_use() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("sleep");
+        slowdisk::copy_program("/bin/sleep", &program).unwrap();
+        let stat = program.metadata().unwrap();
+        let id = (stat.dev(), stat.ino());
+        assert_eq!(position(id, true), None);
+        let mut child = Command::new(&program).arg("600").spawn().unwrap();
+        assert_eq!(position(id, true), Some(0));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(position(id, true), None);
+    }
+
+    #[test]
+    fn a_file_of_a_child_is_in_use_until_the_child_ends() {
+        let (file, id) = file();
+        let mut command = Command::new("sh");
+        command.args(["-c", "read _"]).stdin(Stdio::piped());
+        let mut child = command.stderr(file).spawn().unwrap();
+        drop(command);
+        assert_eq!(position(id, true), Some(20_000));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!(position(id, true), None);
+    }
+}

@@ -1,6 +1,7 @@
 //! The functions that the library interposes. Each calls the C library's, and returns its result.
 
 mod data;
+mod descriptor;
 mod directory;
 mod open;
 mod sandbox;
@@ -11,6 +12,8 @@ mod tree;
 /// may forbid that call at any time.
 pub fn find() {
     data::find();
+    descriptor::find();
+    descriptor::find_vfork();
     directory::find();
     open::find();
     sandbox::find();

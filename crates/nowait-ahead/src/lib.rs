@@ -1,7 +1,7 @@
 //! libnowait_ahead.so: tells `nowait run` which directories and files an unmodified program opens,
 //! and where its calls of stat(2) wait for the disk. `nowait run` reads ahead; see nowait-run(1).
 //! With `--keep-cache` it also tells which pages of opened files are not resident, and `nowait run`
-//! evicts these when the program has used them.
+//! evicts these when the program has used them. It evicts small files itself when they are closed.
 //!
 //! ```text
 //!  program ─► opendir, stat, open … (calls) ─► the C library's function (next)
@@ -16,7 +16,7 @@
 //!   It has no thread, no descriptor and no memory of its own, calls no malloc(3) and takes no
 //!   lock. So nothing in it can deadlock with signals, fork(2) or dlopen(3), and a program that
 //!   counts its descriptors or closes all of them notices nothing.
-//! - **The library makes no system call**, except those of a survey. A program may have installed a
+//! - **The library makes no system call**, except to survey and evict files. A program may have installed a
 //!   filter that kills it for one (seccomp(2)). Only at the start the library opens and maps the
 //!   channel, with the calls by which ld.so(8) loads libraries. The time is the processor's
 //!   counter, the ID of the thread is the C library's, and the inode of a directory is that of its
@@ -40,6 +40,7 @@
 //!  listing   the directories that the program lists
 //!  watch     what is told of a call
 //!  survey    the pages of a file that are not resident when it is opened
+//!  open_files  files that the program evicts when it closes them
 //!  named     the file of a call, as the program names it
 //!  thread    the ID of a thread
 //!  next      the C library's functions
@@ -50,6 +51,7 @@ mod calls;
 mod listing;
 mod named;
 mod next;
+mod open_files;
 mod start;
 mod survey;
 mod thread;

@@ -1,8 +1,9 @@
 //! Surveys: which pages of a file are resident when the program opens it. `nowait run
 //! --keep-cache` evicts the others.
 //!
-//! The system calls of a survey are made in the program, before it can read the file. None is made
-//! in a process that has a filter of system calls, or may have one: see [`stop`].
+//! The system calls of a survey are made in the program, before it can read the file, and before it
+//! closes a small one. None is made in a process that has a filter of system calls, or may have one:
+//! see [`stop`].
 
 use std::ffi::{c_int, c_long};
 use std::ops::Range;
@@ -12,16 +13,19 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use nowait_ahead_channel::{Channel, Kind, Listening, Missing, PATH_MAX, Place, has_filter};
+use nowait_ahead_channel::{
+    Channel, EvictedFiles, Kind, Listening, Missing, PATH_MAX, Place, has_filter,
+};
 use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, fstatfs, makedev, statx};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::path::DecInt;
 
 use crate::named::Named;
 use crate::next::functions;
+use crate::open_files::{self, OpenFile};
 use crate::thread::thread;
 
-functions!(find syscall);
+functions!(find syscall posix_fadvise64);
 
 static CHANNEL: OnceLock<Channel> = OnceLock::new();
 /// True if this process has no filter of system calls.
@@ -43,12 +47,22 @@ const LAYERED: [c_long; 2] = [libc::OVERLAYFS_SUPER_MAGIC, libc::FUSE_SUPER_MAGI
 /// Then the directory is told of again, or not found.
 static LAST: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
+/// The pages of a file that are not resident.
+#[derive(Clone, Copy)]
+struct Found {
+    /// See [`nowait_ahead_channel::Event::pages`].
+    pages: u64,
+    /// The number of resident pages, if it was counted.
+    resident: Option<u64>,
+}
+
 /// A file of the program while it is surveyed.
 struct File<'a> {
     channel: &'a Channel,
     fd: BorrowedFd<'a>,
     thread: u32,
     id: (u64, u64),
+    mount: u64,
     size: u64,
     /// The size of a page and of a window.
     page: u64,
@@ -76,6 +90,7 @@ pub fn begin(channel: Channel) {
                 unsafe { opened(fd, Named::here(path.as_ptr().cast()), flags) };
             }
         }
+        open_files::share_all();
     }
 }
 
@@ -89,38 +104,68 @@ pub fn is_on() -> bool {
     CHANNEL.get().is_some()
 }
 
+/// The channel, if files are surveyed. In a control group they need no survey.
+fn surveys() -> Option<&'static Channel> {
+    let channel = CHANNEL.get()?;
+    let is_on = channel.is_listening(Listening::Directories) && MAY_CALL.load(Ordering::Relaxed);
+    is_on.then_some(channel)
+}
+
+/// Makes system calls without changing the errno of the program.
+fn with_errno(calls: impl FnOnce()) {
+    // SAFETY: the address of this thread's errno.
+    let errno = unsafe { *libc::__errno_location() };
+    calls();
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
 /// Surveys a file that the program has just opened. errno stays as it is.
 ///
 /// # Safety
 /// A system call has just accepted the path.
 pub unsafe fn opened(fd: c_int, file: Named, flags: c_int) {
-    // In a control group, files need no survey.
-    let channel = CHANNEL.get();
-    let Some(channel) = channel.filter(|it| it.is_listening(Listening::Directories)) else {
-        return;
-    };
-    if !MAY_CALL.load(Ordering::Relaxed) {
-        return;
-    }
-    // SAFETY: the address of this thread's errno.
-    let errno = unsafe { *libc::__errno_location() };
-    // SAFETY: the C library has just returned this descriptor.
-    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-    if waited_for_room(channel)
-        && let Some(surveyed) = File::new(channel, fd)
-        && surveyed.tell(flags & libc::O_ACCMODE != libc::O_RDONLY)
-        // SAFETY: the caller's promise.
-        && let Some(place) = (unsafe { file.place() })
+    let Some(channel) = surveys() else { return };
+    // The number may have been closed in another way.
+    open_files::remove(fd);
+    with_errno(|| {
+        // SAFETY: the C library has just returned this descriptor.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        if waited_for_room(channel)
+            && let Some(surveyed) = File::new(channel, fd)
+        {
+            // SAFETY: the caller's promise.
+            surveyed.survey(
+                unsafe { file.place() },
+                flags & libc::O_ACCMODE != libc::O_RDONLY,
+            );
+        }
+    });
+}
+
+/// The program is about to close a descriptor. Evicts a small file that only this descriptor has.
+pub fn closes(fd: c_int) {
+    if let Some(file) = open_files::remove(fd)
+        && let Some(channel) = surveys()
+        && channel.is_claimed(file.id, file.token)
     {
-        let directory = match place.path.starts_with(b"/") {
-            true => 0,
-            false => surveyed.tell_directory(place.fd),
-        };
-        let (thread, id, number) = (surveyed.thread, surveyed.id, fd.as_raw_fd());
-        channel.tell_surveyed(thread, place, id, number, directory);
+        with_errno(|| {
+            // SAFETY: the program is about to close this descriptor.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            if let Some(open) = File::new(channel, fd)
+                && open.id == file.id
+            {
+                open.evict(&file);
+            }
+        });
     }
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
+}
+
+/// A number that no other claim has. `None` in an old C library, where threads have no ID.
+fn token(thread: u32) -> Option<u64> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    (thread != 0).then_some(u64::from(thread) << 32 | u64::from(count))
 }
 
 /// The path of an open file or of the working directory. `None` if it does not fit into an event.
@@ -161,7 +206,7 @@ fn waited_for_room(channel: &Channel) -> bool {
 impl<'a> File<'a> {
     /// `None` if it is no regular file.
     fn new(channel: &'a Channel, fd: BorrowedFd<'a>) -> Option<File<'a>> {
-        let fields = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::SIZE;
+        let fields = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::SIZE | StatxFlags::MNT_ID;
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let stat = statx(fd, c"", flags, fields).ok()?;
         let is_regular = FileType::from_raw_mode(u32::from(stat.stx_mode)) == FileType::RegularFile;
@@ -172,6 +217,7 @@ impl<'a> File<'a> {
             fd,
             thread: thread(),
             id: id_of(&stat),
+            mount: stat.stx_mnt_id,
             size: stat.stx_size,
             page,
             window: page * PAGES as u64,
@@ -205,26 +251,146 @@ impl<'a> File<'a> {
         id.1
     }
 
-    /// Tells of the parts that are not resident. Returns false if there is none, or no answer. A
-    /// file that is written may become longer: pages after its end are not resident.
-    fn tell(&self, is_written: bool) -> bool {
-        let end = self.size.next_multiple_of(self.page);
-        if self.size == 0 {
-            return is_written && self.tell_range(0..u64::MAX);
-        }
-        let Some(is_layered) = self.is_layered() else {
-            return false;
+    /// Surveys the file, and tells of the pages that are not resident. A file that is written may
+    /// become longer: pages after its end are not resident.
+    fn survey(&self, place: Option<Place<'_>>, is_written: bool) {
+        let is_new = is_written && self.size == 0;
+        let token = token(self.thread).filter(|_| !is_new);
+        let is_claimed = token.is_some_and(|token| self.channel.claim(self.id, token));
+        let found = self.missing(is_written);
+        let event = place.zip(found).and_then(|(place, found)| {
+            let directory = match place.path.starts_with(b"/") {
+                true => 0,
+                false => self.tell_directory(place.fd),
+            };
+            let (number, last) = (self.fd.as_raw_fd(), [directory, found.pages]);
+            self.channel
+                .tell_surveyed(self.thread, place, self.id, number, last)
+        });
+        let Some(token) = token.filter(|_| is_claimed) else {
+            return;
         };
-        if !is_layered && let Some(resident) = self.resident(0..end) {
-            if resident == 0 {
-                return self.tell_range(0..u64::MAX);
+        match (event, found) {
+            (
+                Some(event),
+                Some(Found {
+                    pages,
+                    resident: Some(resident),
+                }),
+            ) if pages != 0 && !is_written && self.size <= self.window => {
+                let id = self.id;
+                let file = OpenFile {
+                    event,
+                    token,
+                    id,
+                    pages,
+                    resident,
+                };
+                open_files::insert(self.fd.as_raw_fd(), &file);
             }
-            if resident >= end / self.page {
-                return is_written && self.tell_range(end..u64::MAX);
-            }
-            return self.tell_windows(end, true);
+            // All of its pages are resident.
+            (None, None) => drop(self.channel.release(self.id, token)),
+            _ => {}
         }
-        end <= MAX_MAPPED && self.tell_windows(end, false)
+    }
+
+    /// The pages that are not resident. `None` if there is none, or no answer.
+    fn missing(&self, is_written: bool) -> Option<Found> {
+        let end = self.size.next_multiple_of(self.page);
+        let all = |resident| {
+            Some(Found {
+                pages: u64::MAX,
+                resident,
+            })
+        };
+        if self.size == 0 {
+            return if is_written { all(None) } else { None };
+        }
+        let count = end / self.page;
+        let resident = match self.is_layered()? {
+            true => None,
+            false => self.resident(0..end),
+        };
+        if resident == Some(0) {
+            return all(resident);
+        }
+        let is_cached = resident.is_some_and(|resident| resident >= count);
+        if is_cached && !is_written {
+            return None;
+        }
+        if count < u64::from(u64::BITS) {
+            let pages = match is_cached {
+                true => 0,
+                false => self.missing_of_few(end, resident.is_some())?,
+            };
+            let has_more = is_written || pages != 0;
+            let after = if has_more { u64::MAX << count } else { 0 };
+            return has_more.then_some(Found {
+                pages: pages | after,
+                resident,
+            });
+        }
+        let is_told = match is_cached {
+            true => self.tell_range(end..u64::MAX),
+            false => {
+                (resident.is_some() || end <= MAX_MAPPED)
+                    && self.tell_windows(end, resident.is_some())
+            }
+        };
+        is_told.then_some(Found { pages: 0, resident })
+    }
+
+    /// The pages that are not resident in a file of less than 64 pages.
+    fn missing_of_few(&self, end: u64, is_counted: bool) -> Option<u64> {
+        /// For more pages, mincore(2) takes less time than several calls of cachestat(2).
+        const FEW: usize = 16;
+        let mut bits = [0; PAGES / 8];
+        let pages = (end / self.page) as usize;
+        let is_known =
+            !(is_counted && pages <= FEW) && self.missing_pages(&(0..end), &mut bits).is_some();
+        if !is_known {
+            if !is_counted {
+                return None;
+            }
+            self.count_missing(&(0..end), 0..pages, &mut bits);
+        }
+        let (first, _) = bits.split_first_chunk()?;
+        Some(u64::from_le_bytes(*first))
+    }
+
+    /// Evicts the pages that were not resident before, and withdraws the event if no page is left.
+    fn evict(&self, file: &OpenFile) {
+        let mut start = 0;
+        while start < u64::BITS {
+            start += (file.pages >> start).trailing_zeros();
+            let len = file.pages.checked_shr(start).unwrap_or(0).trailing_ones();
+            let end = start + len;
+            if len > 0 {
+                // A length of 0 means up to the end of the file.
+                let len = if end == u64::BITS {
+                    0
+                } else {
+                    u64::from(len) * self.page
+                };
+                let offset = u64::from(start) * self.page;
+                evict(self.fd.as_raw_fd(), offset.cast_signed(), len.cast_signed());
+            }
+            start = end.max(start + 1);
+        }
+        let end = self.size.next_multiple_of(self.page);
+        if let Some(left) = self.resident(0..end.max(self.page))
+            && left <= file.resident
+            && self.channel.release(file.id, file.token)
+            && self.channel.withdraw(file.event)
+        {
+            let bytes = |pages: u64| (pages * self.page).min(self.size);
+            self.channel.count_evicted(EvictedFiles {
+                mount: self.mount,
+                files: 1,
+                before: bytes(file.resident),
+                after: bytes(left),
+            });
+        }
     }
 
     /// Returns true if the files of the filesystem may be served from the pages of others.
@@ -361,4 +527,17 @@ fn cachestat(fd: BorrowedFd<'_>, range: [u64; 2], counts: &mut [u64; 5]) -> c_lo
     let (range, counts) = (range.as_ptr(), counts.as_mut_ptr());
     // SAFETY: both have the kernel's layout and are valid during the call.
     unsafe { next(CACHESTAT, fd.as_raw_fd(), range, counts, 0) }
+}
+
+/// Evicts clean pages that are not mapped, by the C library's posix_fadvise(2). Returns its error.
+pub fn evict(fd: c_int, offset: i64, len: i64) -> c_int {
+    let next = find::posix_fadvise64.address();
+    if next.is_null() {
+        return libc::ENOSYS;
+    }
+    type Advise = unsafe extern "C" fn(c_int, i64, i64, c_int) -> c_int;
+    // SAFETY: the C library's function of this name has this type.
+    let next: Advise = unsafe { std::mem::transmute(next) };
+    // SAFETY: any numbers are allowed.
+    unsafe { next(fd, offset, len, libc::POSIX_FADV_DONTNEED) }
 }

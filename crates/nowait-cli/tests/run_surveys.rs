@@ -7,7 +7,7 @@ mod program;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -24,6 +24,22 @@ fn surveys(options: &[&str], script: &str) -> Command {
     let mut run = nowait(["run", "--keep-cache"]);
     run.args(options).args(["--", "sh", "-c", script]);
     without_groups(&run)
+}
+
+/// `nowait run` with this script, in a control group.
+fn with_group(script: &str) -> Command {
+    let mut command = nowait(["run", "--keep-cache", "--", "sh", "-c", script]);
+    command.env("NOWAIT_LIBRARY_DIR", all_libraries());
+    command
+}
+
+/// Returns true if this machine has memory control groups of version 1.
+fn has_groups() -> bool {
+    let has_groups = Path::new("/sys/fs/cgroup/memory/memory.force_empty").exists();
+    if !has_groups {
+        slowdisk::skip_or_fail("no memory control groups of version 1");
+    }
+    has_groups
 }
 
 fn without_groups(command: &Command) -> Command {
@@ -151,10 +167,14 @@ fn random_script(random: &mut Random, names: &[&str], writes: bool) -> String {
     script + "wait"
 }
 
+fn by_surveys(script: &str) -> Command {
+    surveys(&[], script)
+}
+
 /// `nowait run` waits this long for pages that are not yet written. On a busy machine they may stay.
 const LONGEST: Duration = Duration::from_secs(10);
 
-fn random_use(at: &Path, writes: bool) {
+fn random_use(at: &Path, writes: bool, command: impl Fn(&str) -> Command) {
     let seed = RandomState::new().hash_one(());
     let mut random = Random(seed);
     let names = ["a", "b", "c", "empty", "sparse"];
@@ -172,7 +192,7 @@ fn random_use(at: &Path, writes: bool) {
             let what = format!("seed {seed}, {script}");
             files.arrange(&mut random);
             let begun = Instant::now();
-            run_well(surveys(&[], &script).current_dir(at));
+            run_well(command(&script).current_dir(at));
             let may_be_dirty = begun.elapsed() >= LONGEST;
             for entry in fs::read_dir(at).unwrap() {
                 let path = entry.unwrap().path();
@@ -198,14 +218,21 @@ fn random_use(at: &Path, writes: bool) {
 #[test]
 fn the_cache_is_as_before_after_random_use_on_ext4() {
     if is_root() {
-        random_use(mounted!(Filesystem::Ext4).path(), true);
+        random_use(mounted!(Filesystem::Ext4).path(), true, by_surveys);
     }
 }
 
 #[test]
 fn the_cache_is_as_before_after_random_use_on_xfs() {
     if is_root() {
-        random_use(mounted!(Filesystem::Xfs).path(), true);
+        random_use(mounted!(Filesystem::Xfs).path(), true, by_surveys);
+    }
+}
+
+#[test]
+fn the_cache_is_as_before_after_random_use_in_a_control_group() {
+    if is_root() && has_groups() {
+        random_use(mounted!(Filesystem::Ext4).path(), true, with_group);
     }
 }
 
@@ -214,15 +241,100 @@ fn the_cache_is_as_before_after_random_use_on_xfs() {
 fn the_cache_is_as_before_after_random_use_on_overlayfs() {
     if is_root() {
         let overlay = TestMount::overlay(mounted!(Filesystem::Ext4)).expect("an overlay");
-        random_use(overlay.path(), false);
+        random_use(overlay.path(), false, by_surveys);
     }
 }
 
 #[test]
 fn real_programs_leave_the_cache_as_it_was() {
+    if is_root() {
+        real_programs(by_surveys, &PROGRAMS);
+    }
+}
+
+#[test]
+fn real_programs_in_a_control_group_leave_the_cache_as_it_was() {
+    if is_root() && has_groups() {
+        real_programs(with_group, &PROGRAMS);
+        real_programs(with_group, &[RESTIC]);
+    }
+}
+
+/// Go programs make system calls without the C library. What restic reads cannot be surveyed.
+#[test]
+fn restic_makes_the_same_backup_where_its_calls_are_not_seen() {
     if !is_root() {
         return;
     }
+    if !is_there(RESTIC) {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    fs::create_dir_all(at.join("tree/below")).unwrap();
+    let paths = (0..50).map(|n| cold(at.join(format!("tree/below/{n}")), n * 100));
+    let paths: Vec<PathBuf> = paths.collect();
+    fs::create_dir(at.join("out")).unwrap();
+    let (_, _, script) = RESTIC;
+    let script = format!("{script} && $RESTIC restore latest --target out/to");
+    run_well(prepared(&mut by_surveys(&script), at));
+    for path in paths {
+        let name = path.strip_prefix(at).unwrap();
+        assert_eq!(
+            fs::read(&path).unwrap(),
+            fs::read(at.join("out/to").join(name)).unwrap()
+        );
+    }
+}
+
+/// A name, a Debian package, and a script that reads a tree and writes to a directory out.
+type Program = (&'static str, &'static str, &'static str);
+
+const PROGRAMS: [Program; 7] = [
+    ("tar", "tar", "tar -cf out/tar tree"),
+    ("cp", "coreutils", "cp -a tree out/cp"),
+    ("rsync", "rsync", "rsync -a tree/ out/rsync/"),
+    ("grep", "grep", "! grep -rc zzz tree >/dev/null"),
+    (
+        "sha256sum",
+        "coreutils",
+        "find tree -type f | xargs -n 50 sha256sum >/dev/null",
+    ),
+    (
+        "dd",
+        "coreutils",
+        "dd if=tree/large iflag=nocache of=/dev/null",
+    ),
+    (
+        "borg",
+        "borgbackup",
+        "borg init -e none out/borg; borg create out/borg::a tree",
+    ),
+];
+
+const RESTIC: Program = ("restic", "restic", "$RESTIC init && $RESTIC backup tree");
+
+fn is_there((name, package, _): Program) -> bool {
+    let found = run(Command::new("sh").args(["-c", &format!("command -v {name}")]));
+    if found.code != Some(0) {
+        slowdisk::skip_or_fail(format!("{name} is missing (Debian package {package})"));
+    }
+    found.code == Some(0)
+}
+
+/// The command in a directory, with the variables of the scripts.
+fn prepared<'a>(command: &'a mut Command, at: &Path) -> &'a mut Command {
+    command
+        .current_dir(at)
+        .env("BORG_BASE_DIR", at.join("borg"))
+        .env("RESTIC_PASSWORD", "test")
+        .env(
+            "RESTIC",
+            "restic -q -r out/restic --cache-dir out/restic-cache",
+        )
+}
+
+fn real_programs(made: impl Fn(&str) -> Command, programs: &[Program]) {
     let directory = directory();
     let at = directory.path();
     fs::create_dir_all(at.join("tree/below")).unwrap();
@@ -230,41 +342,16 @@ fn real_programs_leave_the_cache_as_it_was() {
     paths.extend((0..300).map(|n| cold(at.join(format!("tree/below/{n}")), n * 100)));
     let mut files = Files::new(paths);
     let mut random = Random(1);
-    for (name, package, script) in [
-        ("tar", "tar", "tar -cf out/tar tree"),
-        ("cp", "coreutils", "cp -a tree out/cp"),
-        ("rsync", "rsync", "rsync -a tree/ out/rsync/"),
-        ("grep", "grep", "! grep -rc zzz tree >/dev/null"),
-        (
-            "sha256sum",
-            "coreutils",
-            "find tree -type f | xargs -n 50 sha256sum >/dev/null",
-        ),
-        (
-            "dd",
-            "coreutils",
-            "dd if=tree/large iflag=nocache of=/dev/null",
-        ),
-        (
-            "borg",
-            "borgbackup",
-            "borg init -e none out/borg; borg create out/borg::a tree",
-        ),
-    ] {
-        if run(Command::new("sh").args(["-c", &format!("command -v {name}")])).code != Some(0) {
-            slowdisk::skip_or_fail(format!("{name} is missing (Debian package {package})"));
+    for &program in programs {
+        let (name, _, script) = program;
+        if !is_there(program) {
             continue;
         }
         check(|| {
             let _ = fs::remove_dir_all(at.join("out"));
             fs::create_dir(at.join("out")).unwrap();
             files.arrange(&mut random);
-            let mut command = surveys(&[], script);
-            run_well(
-                command
-                    .current_dir(at)
-                    .env("BORG_BASE_DIR", at.join("borg")),
-            );
+            run_well(prepared(&mut made(script), at));
             files.are_as_before(name)
         });
         let script = "find out -type f -size +0 | xargs -r \"$0\" fincore -b -n -o res";
@@ -292,19 +379,12 @@ fn advice_of_the_program_does_not_evict_pages_that_were_resident() {
         "dd if={0} iflag=nocache count=0 && dd if={0} iflag=nocache of=/dev/null",
         word(&file)
     );
-    let with_group = || {
-        let mut command = nowait(["run", "--keep-cache", "--", "sh", "-c", &script]);
-        command.env("NOWAIT_LIBRARY_DIR", all_libraries());
-        command
-    };
-    for made in [&with_group as &dyn Fn() -> Command, &|| {
-        surveys(&[], &script)
-    }] {
+    for made in [with_group as fn(&str) -> Command, by_surveys] {
         check(|| {
             files.arrange(&mut Random(3));
             touch(&file, 0..MIB);
             files.0[0].2 = pages(&file);
-            run_well(&mut made());
+            run_well(&mut made(&script));
             files.are_as_before(&script)
         });
     }
@@ -343,6 +423,139 @@ fn files_that_are_moved_removed_and_mapped_are_evicted() {
             files.are_as_before(script)
         });
     }
+}
+
+/// The copies end in the same way, and what was written is evicted.
+#[test]
+fn a_full_disk_is_reported_by_the_program() {
+    if !is_root() {
+        return;
+    }
+    let mount = mounted!(Filesystem::Ext4);
+    let at = mount.path();
+    let paths = (0..5).map(|n| cold(at.join(format!("f{n}")), MIB));
+    let mut files = Files::new(paths.collect::<Vec<_>>());
+    let fill = "dd if=/dev/zero of=fill bs=1M 2>/dev/null; truncate -s -3M fill; sync fill";
+    run(Command::new("sh").args(["-c", fill]).current_dir(at));
+    let script = "mkdir -p out; cp f* out";
+    let alone = run(Command::new("sh").args(["-c", script]).current_dir(at));
+    assert!(alone.err.contains("No space left"), "{alone:?}");
+    for made in [by_surveys as fn(&str) -> Command, with_group] {
+        check(|| {
+            fs::remove_dir_all(at.join("out")).unwrap();
+            File::open(at).unwrap().sync_all().unwrap();
+            files.arrange(&mut Random(8));
+            let said = run(made(script).current_dir(at));
+            assert_eq!((said.code, &said.err), (alone.code, &alone.err));
+            for entry in fs::read_dir(at.join("out")).unwrap() {
+                let path = entry.unwrap().path();
+                assert_eq!(pages(&path), BTreeSet::new(), "{path:?}");
+            }
+            files.are_as_before("full disk")
+        });
+    }
+}
+
+/// Pages that both read first may go. The others stay, and all bytes are those that were written.
+#[test]
+fn another_process_uses_the_same_files_meanwhile() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    let paths = ["a", "b", "c"].map(|name| cold(at.join(name), 3 * MIB));
+    let mut files = Files::new(paths);
+    let maps = compile("cc", "maps.c", &["-std=gnu11"], at);
+    fs::copy(at.join("a"), at.join("copy")).unwrap();
+    let other = format!(
+        "while :; do cat b >/dev/null; dd if=copy of=a bs=64k conv=notrunc 2>/dev/null; {} c; done",
+        word(&maps)
+    );
+    let script = "for n in $(seq 30); do cat a b c >out; dd if=out of=a bs=64k count=48 conv=notrunc; done 2>/dev/null; \
+                  cat a b c | cmp - out";
+    for made in [by_surveys as fn(&str) -> Command, with_group] {
+        check(|| {
+            files.arrange(&mut Random(9));
+            let mut process = Command::new("sh");
+            process
+                .args(["-c", &other])
+                .stdout(Stdio::null())
+                .process_group(0);
+            let mut process = process.current_dir(at).spawn().unwrap();
+            run_well(made(script).current_dir(at));
+            let pid = rustix::process::Pid::from_child(&process);
+            rustix::process::kill_process_group(pid, rustix::process::Signal::KILL).unwrap();
+            process.wait().unwrap();
+            let kept = |(path, bytes, resident): &(PathBuf, Vec<u8>, BTreeSet<u64>)| {
+                let now = pages(path);
+                assert_eq!(*bytes, fs::read(path).unwrap(), "{path:?}");
+                resident.is_subset(&now)
+            };
+            files.0.iter().all(kept)
+        });
+    }
+}
+
+/// A file is in use after the descriptor is closed by which it was opened.
+#[test]
+fn files_with_several_descriptors_are_evicted_when_all_are_closed() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    let sizes = [20_000, 70 * PAGE, 3 * MIB, 9 * MIB + 1];
+    let paths = sizes.map(|size| cold(at.join(format!("f{size}")), size));
+    let mut files = Files::new(paths);
+    let mut random = Random(6);
+    let program = compile("cc", "descriptors.c", &["-pthread"], at);
+    for how in [
+        "close",
+        "fdopen",
+        "close_range",
+        "dup",
+        "dup2",
+        "dup3",
+        "fcntl",
+        "open",
+        "reopen",
+        "sendmsg",
+        "mmap",
+        "exec",
+        "fork",
+        "vfork",
+        "clone",
+        "syscall",
+        "posix_spawn",
+        "threads",
+    ] {
+        check(|| {
+            files.arrange(&mut random);
+            let script = format!("{} {how} f*", word(&program));
+            run_well(surveys(&[], &script).current_dir(at));
+            files.are_as_before(how)
+        });
+    }
+}
+
+#[test]
+fn another_file_with_the_number_of_a_descriptor_stays() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    let program = compile("cc", "descriptors.c", &["-pthread"], at);
+    let mut files = Files::new(["cold", "resident"].map(|name| cold(at.join(name), 20_000)));
+    let script = format!("{} replace cold resident", word(&program));
+    check(|| {
+        evict(&at.join("cold"));
+        touch(&at.join("resident"), 0..20_000);
+        files.0.iter_mut().for_each(|it| it.2 = pages(&it.0));
+        run_well(surveys(&[], &script).current_dir(at));
+        files.are_as_before("replace")
+    });
 }
 
 /// The shell that starts `nowait run` opens these files.
@@ -423,6 +636,14 @@ fn without_environment(command: Command) -> Command {
     env
 }
 
+/// Copies the libraries to a directory that all users may read.
+fn prepare_place(place: &Path) {
+    for library in ["libnowait_ahead.so", "libnowait_aio.so"] {
+        slowdisk::copy_program(all_libraries().join(library), place.join(library)).unwrap();
+    }
+    prepare_libraries(place);
+}
+
 #[test]
 fn files_of_other_users_stay_as_they_are() {
     if !is_root() {
@@ -435,14 +656,7 @@ fn files_of_other_users_stay_as_they_are() {
     evict(&file);
     let script = format!("cat {} >/dev/null", word(&file));
     let (mut command, place) = as_nobody(["run", "--keep-cache", "--", "sh", "-c", &script]);
-    let library = "libnowait_ahead.so";
-    slowdisk::copy_program(all_libraries().join(library), place.path().join(library)).unwrap();
-    slowdisk::copy_program(
-        all_libraries().join("libnowait_aio.so"),
-        place.path().join("libnowait_aio.so"),
-    )
-    .unwrap();
-    prepare_libraries(place.path());
+    prepare_place(place.path());
     let said = run_well(command.env("NOWAIT_LIBRARY_DIR", place.path()));
     assert_eq!(said.err, "");
     assert!(
@@ -530,6 +744,37 @@ fn one_line_says_why_the_cache_is_not_kept() {
         line.contains("is a static program") && line.contains("the page cache is not kept"),
         "{said:?}"
     );
+}
+
+/// The program changes the mode, so that its user can open the files no more.
+#[test]
+fn the_report_counts_files_whose_residency_is_not_known_any_more() {
+    if !is_root() {
+        return;
+    }
+    let directory = program::open_directory();
+    std::os::unix::fs::chown(directory.path(), Some(65534), None).unwrap();
+    // Few are held by a descriptor.
+    let script = format!(
+        "ulimit -n 40; exec \"$0\" run --keep-cache --stats -- sh -c 'cd {}; \
+         for n in $(seq 50); do head -c 20000 /dev/zero >f$n; done; sleep 0.1; chmod 0 f*'",
+        word(directory.path())
+    );
+    let (command, place) = as_nobody([""]);
+    prepare_place(place.path());
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(script).arg(command.get_program());
+    shell
+        .uid(65534)
+        .gid(65534)
+        .env("NOWAIT_LIBRARY_DIR", place.path());
+    let said = run_well(&mut shell);
+    let unknown = said
+        .err
+        .lines()
+        .find(|line| line.ends_with("not known any more"));
+    let count = unknown.and_then(|line| line.split(' ').nth(3)?.parse::<u64>().ok());
+    assert!(count.is_some_and(|count| count > 10), "{said:?}");
 }
 
 #[test]

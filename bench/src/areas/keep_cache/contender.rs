@@ -47,36 +47,35 @@ impl Name {
     /// The command of a turn.
     pub fn command(self, nowait: &Path, program: Program) -> Command {
         let mut command = match self {
-            Name::Direct => Command::new("sh"),
-            Name::Nowait | Name::Surveys => {
-                let mut command = self.run(nowait);
-                command.arg("sh");
-                command
-            }
+            Name::Nowait | Name::Surveys => self.run(nowait),
+            Name::Direct => self.in_namespace(),
             Name::Nocache => {
-                let mut command = Command::new("nocache");
-                command.arg("sh");
+                let mut command = self.in_namespace();
+                command.arg("nocache");
                 command
             }
         };
+        command.arg("sh");
         command.args(["-c", program.script()]);
         command
     }
 
-    /// `nowait run`. For surveys, in a mount namespace in which a directory hides the control groups.
     fn run(self, nowait: &Path) -> Command {
-        const HIDE: &str = r#"mount -t tmpfs none /sys/fs/cgroup && exec "$@""#;
-        let mut command = match self {
-            Name::Surveys => {
-                let mut command = Command::new("unshare");
-                command
-                    .args(["--mount", "sh", "-c", HIDE, "sh"])
-                    .arg(nowait);
-                command
-            }
-            _ => Command::new(nowait),
+        let mut command = self.in_namespace();
+        command.arg(nowait).args(["run", "--keep-cache", "--"]);
+        command
+    }
+
+    /// Runs a command in a mount namespace in which a directory hides the control groups. The one
+    /// that needs them has another directory hidden, since the namespace takes time.
+    fn in_namespace(self) -> Command {
+        const HIDE: &str = r#"mount -t tmpfs none "$0" && exec "$@""#;
+        let hidden = match self {
+            Name::Nowait => "/sys/firmware",
+            _ => "/sys/fs/cgroup",
         };
-        command.args(["run", "--keep-cache", "--"]);
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", HIDE, hidden]);
         command
     }
 }

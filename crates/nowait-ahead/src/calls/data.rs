@@ -37,15 +37,7 @@ fn is_kept(len: off64_t, advice: c_int) -> bool {
 
 /// The same advice for a part of a page, which the kernel does not evict. Returns the same error.
 fn without_effect(fd: c_int, offset: off64_t) -> c_int {
-    let next = find::posix_fadvise64.address();
-    if next.is_null() {
-        return libc::ENOSYS;
-    }
-    type Advise = unsafe extern "C" fn(c_int, off64_t, off64_t, c_int) -> c_int;
-    // SAFETY: the C library's function of this name has this type.
-    let next: Advise = unsafe { std::mem::transmute(next) };
-    // SAFETY: any numbers are allowed.
-    unsafe { next(fd, offset | 1, 1, libc::POSIX_FADV_DONTNEED) }
+    survey::evict(fd, offset | 1, 1)
 }
 
 /// A copy of the first bytes. The program calls again for the others.

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
-use super::{directory, sandbox};
+use super::{descriptor, directory, sandbox};
 use crate::named::Named;
 use crate::next::interpose;
 use crate::survey;
@@ -40,6 +40,9 @@ interpose! {
                 call()
             }
             libc::SYS_getdents64 => directory::listed(call(), a as c_int, b as *const c_void),
-            _ => call(),
+            _ => {
+                descriptor::starts(number);
+                call()
+            }
         };
 }

@@ -27,6 +27,10 @@ pub fn kept(kept: &Kept) -> String {
             "page cache of {} on {mount}: {before} before, {after} after, {left} left behind\n",
             plural(sums.files, "file"),
         );
+        if sums.unknown > 0 {
+            let files = plural(sums.unknown, "file");
+            lines += &format!("page cache of {files} on {mount}: not known any more\n");
+        }
     }
     if kept.lost > 0 {
         lines += &format!("page cache: {} lost\n", plural(kept.lost, "event"));

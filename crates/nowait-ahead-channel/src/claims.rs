@@ -1,0 +1,87 @@
+//! Which files are open in one place only, so that the program may evict them when it closes them.
+//!
+//! A survey of a file that is open elsewhere counts pages that the other one has read. So the first
+//! one must not be forgotten before both are closed. Who opens a file claims it before the survey.
+//! Who finds a claim marks the file as shared, and `nowait run` evicts it. Files are told apart by a
+//! hash: different files may be taken for one, which is then shared.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const FILES: usize = 1 << 14;
+const FREE: u64 = 0;
+const SHARED: u64 = u64::MAX;
+
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Claims([AtomicU64; FILES]);
+
+impl Claims {
+    /// Claims a file with a token that nobody else has. Returns false if the file is shared.
+    pub fn claim(&self, id: (u64, u64), token: u64) -> bool {
+        let place = self.of(id);
+        let is_free = place
+            .compare_exchange(FREE, token, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok();
+        if !is_free {
+            place.store(SHARED, Ordering::Release);
+        }
+        is_free
+    }
+
+    /// Returns true if the file is still claimed with this token.
+    pub fn is_claimed(&self, id: (u64, u64), token: u64) -> bool {
+        self.of(id).load(Ordering::Acquire) == token
+    }
+
+    /// Ends a claim. Returns false if the file was shared meanwhile.
+    pub fn release(&self, id: (u64, u64), token: u64) -> bool {
+        self.of(id)
+            .compare_exchange(token, FREE, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Ends all claims of a file that is not in use any more.
+    pub fn free(&self, id: (u64, u64)) {
+        self.of(id).store(FREE, Ordering::Release);
+    }
+
+    fn of(&self, (device, inode): (u64, u64)) -> &AtomicU64 {
+        // The multiplier is 2^64 divided by the golden ratio.
+        let hash = (inode ^ device.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.0[(hash >> 50) as usize % FILES]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claims() -> Claims {
+        Claims([const { AtomicU64::new(0) }; FILES])
+    }
+
+    #[test]
+    fn a_file_that_is_opened_twice_is_shared_until_it_is_freed() {
+        let (claims, id) = (claims(), (1, 2));
+        assert!(claims.claim(id, 10));
+        assert!(claims.is_claimed(id, 10));
+        assert!(!claims.claim(id, 11));
+        assert!(!claims.is_claimed(id, 10) && !claims.is_claimed(id, 11));
+        assert!(!claims.release(id, 10));
+        assert!(!claims.claim(id, 12));
+        claims.free(id);
+        assert!(claims.claim(id, 13) && claims.release(id, 13));
+        assert!(claims.claim(id, 14));
+    }
+
+    #[test]
+    fn any_numbers_are_files() {
+        let claims = claims();
+        for device in [0, 1, 1 << 32, u64::MAX] {
+            for inode in [0, 1, 1 << 50, u64::MAX] {
+                let _ = claims.claim((device, inode), 1);
+                claims.free((device, inode));
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Closing and sharing descriptors. `nowait run --keep-cache` evicts files that are closed.
+
+use std::ffi::{c_char, c_int, c_long, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{FILE, off64_t, size_t, ssize_t};
+
+use crate::next::interpose;
+use crate::open_files::{self, SHARED};
+use crate::survey;
+
+interpose! {
+    fn close(fd: c_int) -> c_int, else -1, call => { survey::closes(fd); call() };
+    fn fclose(stream: *mut FILE) -> c_int, else libc::EOF, call => {
+        if !stream.is_null() {
+            // SAFETY: the program's stream.
+            survey::closes(unsafe { libc::fileno(stream) });
+        }
+        call()
+    };
+    fn dup(fd: c_int) -> c_int, else -1, call => { open_files::remove(fd); call() };
+    fn dup2(fd: c_int, new: c_int) -> c_int, else -1, call => { replaces(fd, new); call() };
+    fn dup3(fd: c_int, new: c_int, flags: c_int) -> c_int, else -1, call => { replaces(fd, new); call() };
+    // fcntl(2) takes one more argument, which a variadic function finds where this one does.
+    fn fcntl(fd: c_int, command: c_int, a: c_long) -> c_int, else -1, call => { controls(fd, command); call() };
+    fn fcntl64(fd: c_int, command: c_int, a: c_long) -> c_int, else -1, call => { controls(fd, command); call() };
+    fn mmap(address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off64_t) -> *mut c_void,
+        else libc::MAP_FAILED, call => { open_files::remove(fd); call() };
+    fn mmap64(address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off64_t) -> *mut c_void,
+        else libc::MAP_FAILED, call => { open_files::remove(fd); call() };
+    fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t, else -1, call => {
+        // SAFETY: the program's message.
+        if !message.is_null() && unsafe { (*message).msg_controllen } > 0 {
+            open_files::share_all();
+        }
+        call()
+    };
+    fn fork() -> c_int, else -1, call => { open_files::share_all(); call() };
+    fn _Fork() -> c_int, else -1, call => { open_files::share_all(); call() };
+    fn forkpty(fd: *mut c_int, name: *mut c_char, a: *const c_void, b: *const c_void) -> c_int, else -1,
+        call => { open_files::share_all(); call() };
+    // The child begins in another function, and this one returns only in the parent. Up to three
+    // arguments follow the fourth.
+    fn clone(
+        function: *mut c_void, stack: *mut c_void, flags: c_int, a: *mut c_void, b: c_long, c: c_long, d: c_long,
+    ) -> c_int, else -1, call => { open_files::share_all(); call() };
+    fn system(command: *const c_char) -> c_int, else -1, call => { open_files::share_all(); call() };
+    fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE, else std::ptr::null_mut(),
+        call => { open_files::share_all(); call() };
+    fn posix_spawn(
+        pid: *mut c_int, path: *const c_char, actions: *const c_void, attributes: *const c_void,
+        arguments: *const c_void, environment: *const c_void,
+    ) -> c_int, else libc::ENOSYS, call => { open_files::share_all(); call() };
+    fn posix_spawnp(
+        pid: *mut c_int, path: *const c_char, actions: *const c_void, attributes: *const c_void,
+        arguments: *const c_void, environment: *const c_void,
+    ) -> c_int, else libc::ENOSYS, call => { open_files::share_all(); call() };
+}
+
+fn replaces(fd: c_int, new: c_int) {
+    open_files::remove(fd);
+    if fd != new {
+        open_files::remove(new);
+    }
+}
+
+fn controls(fd: c_int, command: c_int) {
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+        open_files::remove(fd);
+    }
+}
+
+/// The program starts a process by a number of syscall(2).
+pub fn starts(number: c_long) {
+    #[cfg(target_arch = "x86_64")]
+    let is_fork = matches!(number, libc::SYS_fork | libc::SYS_vfork);
+    #[cfg(not(target_arch = "x86_64"))]
+    let is_fork = false;
+    if is_fork || matches!(number, libc::SYS_clone | libc::SYS_clone3) {
+        open_files::share_all();
+    }
+}
+
+/// The next vfork(2). Before it is found, fork(2) does the same.
+static VFORK: AtomicPtr<c_void> = AtomicPtr::new(libc::fork as *mut c_void);
+
+/// Finds vfork(2).
+pub fn find_vfork() {
+    // SAFETY: the name is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"vfork".as_ptr()) };
+    if !found.is_null() {
+        VFORK.store(found, Ordering::Relaxed);
+    }
+}
+
+/// vfork(2) returns twice from the same frame of the stack, so a function of this library must not
+/// be between it and the program. This one counts the call and jumps there.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn vfork() -> c_int {
+    std::arch::naked_asm!(
+        "lock inc dword ptr [rip + {shared}]",
+        "jmp qword ptr [rip + {next}]",
+        shared = sym SHARED,
+        next = sym VFORK,
+    )
+}
+
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn vfork() -> c_int {
+    std::arch::naked_asm!(
+        "adrp x9, {shared}",
+        "add x9, x9, :lo12:{shared}",
+        "2: ldxr w10, [x9]",
+        "add w10, w10, #1",
+        "stxr w11, w10, [x9]",
+        "cbnz w11, 2b",
+        "adrp x9, {next}",
+        "ldr x16, [x9, :lo12:{next}]",
+        "br x16",
+        shared = sym SHARED,
+        next = sym VFORK,
+    )
+}

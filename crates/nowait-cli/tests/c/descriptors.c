@@ -1,0 +1,226 @@
+/* descriptors HOW FILE...: reads each file after its first descriptor was closed, HOW says by which
+ * other one. Ends with 1 if a call fails. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *self, *how;
+static int is(const char *name) { return strcmp(how, name) == 0; }
+static void check(int is_good, const char *what)
+{
+	if (!is_good) {
+		fprintf(stderr, "%s: %s: %s\n", how, what, strerror(errno));
+		_exit(1);
+	}
+}
+
+/* nowait run has looked at all files meanwhile. */
+static void later(void) { usleep(60000); }
+
+static void read_all(int fd)
+{
+	static __thread char bytes[65536];
+	ssize_t len, offset = 0;
+	while ((len = pread(fd, bytes, sizeof bytes, offset)) > 0)
+		offset += len;
+	check(len == 0, "read");
+}
+
+static void read_later(int fd) { later(); read_all(fd); check(close(fd) == 0, "close"); }
+
+static int read_in_child(void *fd) { read_later(*(int *)fd); _exit(0); }
+
+static void wait_for(pid_t child)
+{
+	int status;
+	check(child > 0 && waitpid(child, &status, 0) == child && status == 0, "child");
+}
+
+static void send_descriptor(int socket, int fd)
+{
+	char byte = 0, control[CMSG_SPACE(sizeof fd)] = {0};
+	struct iovec part = {&byte, 1};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1,
+		.msg_control = control, .msg_controllen = sizeof control};
+	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(sizeof fd);
+	memcpy(CMSG_DATA(header), &fd, sizeof fd);
+	check(sendmsg(socket, &message, 0) == 1, "sendmsg");
+}
+
+static int receive_descriptor(int socket)
+{
+	int fd;
+	char byte, control[CMSG_SPACE(sizeof fd)];
+	struct iovec part = {&byte, 1};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1,
+		.msg_control = control, .msg_controllen = sizeof control};
+	check(recvmsg(socket, &message, 0) == 1, "recvmsg");
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+	return fd;
+}
+
+static void map(int fd)
+{
+	struct stat stat;
+	check(fstat(fd, &stat) == 0, "fstat");
+	const volatile char *bytes = mmap(NULL, stat.st_size, PROT_READ, MAP_SHARED, fd, 0);
+	check(bytes != MAP_FAILED && close(fd) == 0, "mmap");
+	later();
+	for (off_t at = 0; at < stat.st_size; at += 4096)
+		(void)bytes[at];
+	check(munmap((void *)bytes, stat.st_size) == 0, "munmap");
+}
+
+/* The words of a program that reads the descriptor. */
+static char number[16];
+static char *const *from(int fd)
+{
+	static char *words[] = {NULL, "from", number, NULL};
+	words[0] = (char *)self;
+	snprintf(number, sizeof number, "%d", fd);
+	return words;
+}
+
+static void start(int fd)
+{
+	pid_t child;
+	static char stack[65536] __attribute__((aligned(16)));
+	if (is("posix_spawn"))
+		check(posix_spawn(&child, self, NULL, NULL, from(fd), environ) == 0, "posix_spawn");
+	else if (is("vfork")) {
+		char *const *words = from(fd);
+		if ((child = vfork()) == 0) {
+			execv(self, words);
+			_exit(1);
+		}
+	} else if (is("clone"))
+		child = clone(read_in_child, stack + sizeof stack, SIGCHLD, &fd);
+	else {
+		child = is("syscall") ? syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
+		if (child == 0)
+			read_in_child(&fd);
+	}
+	check(close(fd) == 0, "close");
+	wait_for(child);
+}
+
+static void use(const char *path)
+{
+	int fd = open(path, O_RDONLY), other = -1, sockets[2];
+	check(fd >= 0, path);
+	if (is("dup")) other = dup(fd);
+	else if (is("dup2")) other = dup2(fd, 900);
+	else if (is("dup3")) other = dup3(fd, 901, O_CLOEXEC);
+	else if (is("fcntl")) other = fcntl(fd, F_DUPFD, 902);
+	else if (is("open")) other = open(path, O_RDONLY);
+	else if (is("reopen")) {
+		char name[64];
+		snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+		other = open(name, O_RDONLY);
+	} else if (is("sendmsg")) {
+		check(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0, "socketpair");
+		send_descriptor(sockets[0], fd);
+		check(close(fd) == 0, "close");
+		read_later(receive_descriptor(sockets[1]));
+		close(sockets[0]);
+		close(sockets[1]);
+		return;
+	} else if (is("mmap")) return map(fd);
+	else if (is("fdopen")) {
+		static char bytes[65536];
+		FILE *file = fdopen(fd, "r");
+		while (fread(bytes, 1, sizeof bytes, file) > 0)
+			;
+		check(fclose(file) == 0, "fclose");
+		return;
+	} else if (is("close_range")) {
+		read_all(fd);
+		check(close_range(fd, fd, 0) == 0, "close_range");
+		return;
+	} else if (is("exec")) {
+		execv(self, from(fd));
+		check(0, "execv");
+	} else if (is("close")) return read_later(fd);
+	else return start(fd);
+	read_all(fd);
+	check(close(fd) == 0 && other >= 0, "close");
+	read_later(other);
+}
+
+/* Another file gets the number of a descriptor that the library has not seen being closed. */
+static void replace(const char *path, const char *resident)
+{
+	int fd = open(path, O_RDONLY);
+	read_all(fd);
+	check(fd >= 0 && syscall(SYS_close, fd) == 0, "close");
+	check(syscall(SYS_openat, AT_FDCWD, resident, O_RDONLY) == fd, "openat");
+	check(close(fd) == 0, "close");
+}
+
+static void *use_all(void *paths)
+{
+	for (int n = 0; n < 20; n++)
+		for (char **path = paths; *path; path++) {
+			int fd = open(*path, O_RDONLY);
+			check(fd >= 0, *path);
+			read_all(fd);
+			close(fd);
+		}
+	return NULL;
+}
+
+static void threads(char **paths)
+{
+	pthread_t threads[4];
+	for (int n = 0; n < 4; n++)
+		check(pthread_create(&threads[n], NULL, use_all, paths) == 0, "pthread_create");
+	for (int n = 0; n < 4; n++)
+		pthread_join(threads[n], NULL);
+}
+
+/* Descriptors that are no files of the disk, or that have no name. */
+static void others(void)
+{
+	int pipes[2], fd = open(".", O_TMPFILE | O_RDWR, 0600);
+	check(fd >= 0 && write(fd, "text", 4) == 4 && close(fd) == 0, "O_TMPFILE");
+	check(pipe(pipes) == 0 && close(pipes[0]) == 0 && close(pipes[1]) == 0, "pipe");
+	check((fd = memfd_create("text", 0)) >= 0 && close(fd) == 0, "memfd_create");
+	check((fd = open(".", O_PATH)) >= 0 && close(fd) == 0, "O_PATH");
+	check(close(-1) == -1 && errno == EBADF, "close -1");
+	check(close(1 << 20) == -1 && errno == EBADF, "close 1048576");
+	check(fcntl(1 << 20, F_GETFD) == -1 && errno == EBADF, "fcntl");
+}
+
+int main(int argc, char **argv)
+{
+	self = argv[0];
+	how = argv[1];
+	if (is("from"))
+		return read_later(atoi(argv[2])), 0;
+	others();
+	if (is("threads"))
+		threads(argv + 2);
+	else if (is("replace"))
+		replace(argv[2], argv[3]);
+	else
+		for (int n = 2; n < argc; n++)
+			use(argv[n]);
+	return 0;
+}
