@@ -9,10 +9,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use nowait_page_cache::{FileRef, OpenError};
+use nowait_page_cache::{Chosen, FileRef, OpenError};
 use rustix::fs::FileType;
 use serde::Deserialize;
 
@@ -43,9 +42,6 @@ struct Entry {
 struct Index {
     weight_map: BTreeMap<String, String>,
 }
-
-/// A file and the ranges of the chosen tensors in it; `None` for the whole file.
-pub type Chosen = (PathBuf, Option<Vec<Range<u64>>>);
 
 /// The files and ranges of the chosen tensors, or of all. `path` is a file of safetensors, or an
 /// index with a name that ends in `.json`.
@@ -126,20 +122,7 @@ fn of_file(path: &Path, tensors: Option<&[String]>) -> Result<Chosen, Error> {
         .map(|name| range(name).ok_or_else(|| missing(name)));
     let mut ranges = ranges.collect::<Result<Vec<_>, _>>()?;
     ranges.retain(|range| !range.is_empty());
-    Ok((path.to_owned(), Some(merged(ranges))))
-}
-
-/// The union of ranges, in order.
-pub fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    ranges.sort_unstable_by_key(|range| range.start);
-    ranges.dedup_by(|next, kept| {
-        let touches = next.start <= kept.end;
-        if touches {
-            kept.end = kept.end.max(next.end);
-        }
-        touches
-    });
-    ranges
+    Ok((path.to_owned(), Some(ranges)))
 }
 
 /// Opens a regular file. Returns its size, too.

@@ -13,10 +13,12 @@ mod batches;
 mod evict;
 mod examine;
 mod file_ref;
-mod missing;
+mod holes;
 mod prefetch;
 pub mod proc;
 mod pseudo;
+mod ranges;
+mod read_ahead;
 mod reporter;
 mod seen_inodes;
 pub mod size;
@@ -30,12 +32,12 @@ pub use evict::{
 };
 pub use examine::examine;
 pub use file_ref::{FileRef, OpenError};
-pub use missing::Missing;
 pub use prefetch::{
     Allowed, Budget, Limits, Prefetcher, Progress, Recount, Request, Selection, Stamp, Stopped,
     Summary, engine,
 };
 pub use pseudo::PseudoMounts;
+pub use read_ahead::{Chosen, ReadAhead, Report};
 pub use reporter::{Reporter, report_cycle, report_error};
 pub use seen_inodes::SeenInodes;
 pub use stop::{LOOK, Stop};
