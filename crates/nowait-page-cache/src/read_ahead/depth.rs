@@ -8,6 +8,8 @@ const FIRST: usize = 16;
 pub const LARGEST: usize = 128;
 /// A measurement takes at least this long, and until each read that was in flight has ended twice.
 const SHORTEST: Duration = Duration::from_millis(10);
+/// The throughput with twice as many reads must be this many times higher.
+const GROWTH: f64 = 1.2;
 /// The time after which a larger number is tried again. Another program may have used the device.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -48,8 +50,8 @@ impl Depth {
         (self.since, self.bytes, self.reads) = (now, 0, 0);
     }
 
-    /// Counts a read that has ended. Doubles the number if the throughput was a tenth higher than
-    /// with half as many, and halves it otherwise.
+    /// Counts a read that has ended. Doubles the number if the throughput was higher than with half
+    /// as many, and halves it otherwise.
     pub fn ended(&mut self, bytes: u64, now: Instant) {
         self.bytes += bytes;
         self.reads += 1;
@@ -59,17 +61,20 @@ impl Depth {
         }
         let rate = self.bytes as f64 / took.as_secs_f64();
         self.restart(now);
-        let is_settled = self.settled.is_some_and(|at| now - at < AGAIN);
-        if is_settled {
+        let again = match self.settled {
+            Some(at) if now - at < AGAIN => return,
+            settled => settled.is_some(),
+        };
+        if self.now < LARGEST && (again || rate > self.with_half * GROWTH) {
+            self.with_half = rate;
+            self.now *= 2;
+            self.settled = None;
             return;
         }
-        if self.settled.take().is_some() || rate > self.with_half * 1.1 {
-            self.with_half = rate;
-            self.now = (self.now * 2).min(LARGEST);
-        } else {
+        if !again && rate <= self.with_half * GROWTH {
             self.now = (self.now / 2).max(FIRST);
-            self.settled = Some(now);
         }
+        self.settled = Some(now);
     }
 }
 
@@ -77,11 +82,11 @@ impl Depth {
 mod tests {
     use super::*;
 
-    /// The number after two seconds of a device that serves `at_once` reads of 1 ms at a time.
+    /// The number after a second of a device that serves `at_once` reads of 1 ms at a time.
     fn after(at_once: usize) -> usize {
         let mut now = Instant::now();
         let mut depth = Depth::new(now);
-        for _ in 0..2000 {
+        for _ in 0..1000 {
             now += Duration::from_millis(1);
             for _ in 0..depth.get().min(at_once) {
                 depth.ended(256 << 10, now);
