@@ -14,6 +14,7 @@ mod evict;
 mod examine;
 mod file_ref;
 mod holes;
+mod populate;
 mod prefetch;
 pub mod proc;
 mod pseudo;

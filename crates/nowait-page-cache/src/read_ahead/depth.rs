@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 /// The first number of reads in flight.
-const FIRST: usize = 16;
-/// The largest number. Each read has 256 KiB of memory.
-pub const LARGEST: usize = 128;
+const FIRST: usize = 8;
+/// The largest number. Each read has a thread.
+pub const LARGEST: usize = 64;
 /// A measurement takes at least this long, and until each read that was in flight has ended twice.
 const SHORTEST: Duration = Duration::from_millis(10);
 /// The throughput with twice as many reads must be this many times higher.
@@ -89,7 +89,7 @@ mod tests {
         for _ in 0..1000 {
             now += Duration::from_millis(1);
             for _ in 0..depth.get().min(at_once) {
-                depth.ended(256 << 10, now);
+                depth.ended(1 << 20, now);
             }
         }
         depth.get()
@@ -99,7 +99,7 @@ mod tests {
     fn the_number_grows_while_the_throughput_grows() {
         assert_eq!(after(1), FIRST);
         assert_eq!(after(FIRST), FIRST);
-        assert_eq!(after(64), 64);
+        assert_eq!(after(32), 32);
         assert_eq!(after(1000), LARGEST);
     }
 }

@@ -12,7 +12,7 @@ use super::examined::Examined;
 use crate::ranges::Ranges;
 
 /// The maximum length of a read in bytes.
-pub const MAX_READ: u64 = 256 << 10;
+pub const MAX_READ: u64 = 1 << 20;
 
 /// The examined files, in the order in which they were named.
 #[derive(Debug, Default)]

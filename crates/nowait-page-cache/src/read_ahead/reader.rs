@@ -14,10 +14,9 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-use nowait::buffer::{Buffer, Limit, downcast};
 use nowait::engine::{LocalEngine, Wait};
-use nowait::op::{Call, Kind, Op, Read};
-use nowait::{Completion, Handle, IoBufExt};
+use nowait::op::{Call, Op};
+use nowait::{Completion, Handle};
 use rustix::fs::Advice;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -28,6 +27,7 @@ use super::files::{Files, MAX_READ, Piece, Place};
 use super::follower::Follower;
 use super::{ReadAhead, Work};
 use crate::file_ref::{FileRef, OpenError, waiting};
+use crate::populate::{null, populate};
 use crate::prefetch::{Budget, Limits, Stopped, engine};
 use crate::ranges::Ranges;
 use crate::reporter::Reporter;
@@ -68,8 +68,9 @@ pub struct Reader<'a> {
     slots: Vec<Option<Operation>>,
     free: Vec<usize>,
     reads: usize,
-    buffers: Vec<Vec<u8>>,
     ops: Vec<Op>,
+    /// /dev/null.
+    null: Option<Arc<File>>,
     /// The number of missing bytes for which reads were started.
     started: u64,
     checked: u64,
@@ -91,7 +92,7 @@ struct Open {
 /// The purpose of an operation.
 enum Operation {
     Examine(Unexamined, Receiver<Result<(Examined, File), OpenError>>),
-    Read(Piece),
+    Read(Piece, Receiver<Result<u64, Errno>>),
 }
 
 impl<'a> Reader<'a> {
@@ -124,8 +125,8 @@ impl<'a> Reader<'a> {
             slots: (0..slots).map(|_| None).collect(),
             free: (0..slots).rev().collect(),
             reads: 0,
-            buffers: Vec::new(),
             ops: Vec::new(),
+            null: null().map(Arc::new),
             started: 0,
             checked: 0,
         })
@@ -254,13 +255,13 @@ impl<'a> Reader<'a> {
         open.reads += 1;
         self.reads += 1;
         self.started += piece.missing;
-        let mut buffer = self.buffers.pop().unwrap_or_default();
-        buffer.clear();
-        buffer.reserve_exact(MAX_READ as usize);
-        let len = piece.range.end - piece.range.start;
-        let buffer: Buffer = Box::new(buffer.limit(len as usize));
-        let op = Read::new(&open.handle, buffer, piece.range.start).into();
-        Some((op, Operation::Read(piece)))
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let (handle, null, range) = (open.handle.clone(), self.null.clone(), piece.range.clone());
+        let call = Call::new(move || {
+            let _ = sender.send(populate(&handle, null.as_deref(), range));
+            Ok(0)
+        });
+        Some((call.into(), Operation::Read(piece, receiver)))
     }
 
     /// The place to be read next, or `None` while nothing may be read.
@@ -299,26 +300,26 @@ impl<'a> Reader<'a> {
             return;
         };
         self.free.push(slot);
-        match (operation, completion.op.into_kind()) {
-            (Operation::Examine(file, examined), _) => {
+        // A channel is empty if the call was not made, because no worker can be started. This thread
+        // makes it then.
+        match operation {
+            Operation::Examine(file, examined) => {
                 self.examining -= 1;
-                // The channel is empty if the call was not made, because no worker can be started.
-                // This thread then examines the file itself.
                 let here = |_| Examined::of(file.file.clone(), file.bytes.as_deref());
                 let examined = examined.try_recv().unwrap_or_else(here);
                 self.examined(file, examined);
             }
-            (Operation::Read(piece), Kind::Read(op)) => {
-                if let Ok(buffer) = downcast::<Limit<Vec<u8>>>(op.into_buffer()) {
-                    self.buffers.push(buffer.into_inner());
-                }
-                let result = completion.result.map_err(|e| {
-                    let errno = e.errno().map(Errno::from_raw_os_error);
-                    errno.unwrap_or(Errno::IO)
-                });
-                self.arrived(piece, result);
+            Operation::Read(piece, read) => {
+                self.reads -= 1;
+                let Some(open) = self.open.get_mut(&piece.file) else {
+                    return;
+                };
+                open.reads -= 1;
+                let null = self.null.as_deref();
+                let here = |_| populate(&open.handle, null, piece.range.clone());
+                let read = read.try_recv().unwrap_or_else(here);
+                self.arrived(&piece, read);
             }
-            _ => {}
         }
     }
 
@@ -357,19 +358,17 @@ impl<'a> Reader<'a> {
     }
 
     /// Processes the result of reading a piece.
-    fn arrived(&mut self, piece: Piece, result: Result<usize, Errno>) {
-        self.reads -= 1;
+    fn arrived(&mut self, piece: &Piece, result: Result<u64, Errno>) {
         let mut work = self.files();
-        let Some(open) = self.open.get_mut(&piece.file) else {
+        let Some(open) = self.open.get(&piece.file) else {
             return;
         };
-        open.reads -= 1;
         let (path, start) = (&open.file.path, piece.range.start);
         match result {
             Ok(n) => {
-                work.read(&piece, n as u64);
-                self.depth.ended(n as u64, Instant::now());
-                if (n as u64) < piece.range.end - start {
+                work.read(piece, n);
+                self.depth.ended(n, Instant::now());
+                if n < piece.range.end - start {
                     work.files.abandon(piece.file);
                     self.reporter
                         .note(path, &"the file shrank while it was read");
