@@ -215,3 +215,51 @@ impl Work {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Display;
+    use std::fs::{self, File};
+    use std::path::Path;
+
+    use nowait::residency::residency;
+    use rustix::fs::Advice;
+    use rustix::io::Errno;
+
+    use super::*;
+
+    /// Waits in the report of a failure until a file is cached.
+    struct Waits(File);
+
+    impl Reporter for Waits {
+        fn failure(&self, _: &Path, _: Option<Errno>, _: &dyn Display) {
+            for _ in 0..6000 {
+                let cached = residency(&self.0, 0..u64::MAX).unwrap().known().unwrap();
+                if cached.cached == cached.pages {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            panic!("the first file is not read while the next one is looked for");
+        }
+
+        fn note(&self, _: &Path, _: &dyn Display) {}
+    }
+
+    #[test]
+    fn the_first_file_is_read_before_the_others_are_found() {
+        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = directory.path().join("first");
+        fs::write(&path, vec![7; 4 << 20]).unwrap();
+        let file = File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        let missing = directory.path().join("missing");
+        let chosen = vec![(path, None), (missing, None)];
+        let ahead = ReadAhead::new(chosen, Allowed::Percent(75), Stop::default());
+        ahead.run(&Waits(file)).unwrap();
+        let report = ahead.report(&Stop::default());
+        assert_eq!(report.read_bytes + report.was_resident_bytes, 4 << 20);
+        assert_eq!((report.wasted_bytes, report.not_read_bytes), (0, 0));
+    }
+}

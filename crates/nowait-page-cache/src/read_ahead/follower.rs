@@ -88,6 +88,11 @@ impl Follower {
         !self.mapped.is_empty() || self.opened.iter().any(|opened| opened.position > 0)
     }
 
+    /// Makes the next search begin at once.
+    pub fn hurry(&mut self, now: Instant) {
+        (self.next, self.next_all) = (now, now);
+    }
+
     /// The time until the next search.
     pub fn wait(&self, now: Instant) -> Duration {
         self.next.saturating_duration_since(now)

@@ -141,6 +141,11 @@ impl<'a> Reader<'a> {
         });
         self.added += 1;
         self.step(Duration::ZERO);
+        // The reads of the first file are in flight while others are looked for.
+        while self.added == 1 && self.examining > 0 && !self.shared.stop.asked() {
+            self.step(LOOK);
+            self.submit();
+        }
         while self.unexamined.len() >= MAX_WAITING && !self.shared.stop.asked() {
             self.step(LOOK);
         }
@@ -350,6 +355,10 @@ impl<'a> Reader<'a> {
                 reads: 0,
             };
             self.open.insert(file.number, open);
+            if self.open.len() == 1 {
+                // The program may use it already.
+                self.follower.hurry(Instant::now());
+            }
         }
         let mut work = self.files();
         work.files.add(file.number, examined);
