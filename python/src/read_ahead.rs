@@ -29,14 +29,16 @@ use crate::warm::allowed;
 /// `with read_ahead(paths) as reading:` starts a thread that reads the missing parts of the files in
 /// the order of the paths, each file from its beginning. The program loads the files meanwhile, by
 /// read(2) or by a mapping, as with safetensors, torch.load or GGUF. Data that is cached is not read
-/// again. The end of the context ends the thread. The bytes that are read are limited by the memory
-/// of the machine and of the cgroup, as in warm().
+/// again. The end of the context ends the thread. The budget is limited by the memory of the machine
+/// and of the cgroup, as in warm(). If it does not hold all missing data, a window ahead of the
+/// program is read, which is at most a quarter of the budget.
 ///
 /// Args:
 ///     paths: A path, an open descriptor, or an iterable of them, as in warm().
-///     budget: The maximum number of bytes to read, as in warm().
-///     evict_after: At the end of the context, evict the pages that this object has read. Pages that
-///         were cached before stay.
+///     budget: The maximum number of bytes to read before the program is seen to use them, as in
+///         warm(). The use is seen in mappings of this process and in positions of its descriptors.
+///     evict_after: At the end of the context, wait for the reads in flight, and evict the pages that
+///         this object has read. Pages that were cached before stay.
 ///
 /// Raises:
 ///     OSError: From the beginning of the context: a file in `paths` does not exist, or is no

@@ -6,6 +6,7 @@
 //!             (FileRef: opened later, if unchanged)     └─► examine: threads ─► evict_all: advice, and
 //!                                                                             the reasons why pages stay
 //! ```
+//! [`ReadAhead`] reads files while the program loads them, and follows the program's position.
 //! [`Reporter`] hears of files that fail, [`Stop`] ends the work early, [`Budget`] is the memory that
 //! may be used.
 
