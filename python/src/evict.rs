@@ -80,7 +80,7 @@ pub fn evict(py: Python<'_>, paths: &Bound<'_, PyAny>) -> PyResult<EvictResult> 
     let its = stop.clone();
     let work = move |_: &mut dyn FnMut(_)| (evict_paths(&paths, &failures, &its), failures);
     let (totals, failures) = call::run(py, &stop, None, work)?;
-    let (failed, errors) = failures.finish(py, &arguments)?;
+    let (failed, errors) = failures.finish(py, &|i| arguments[i].object.clone_ref(py))?;
     let stayed = totals.by_reason.iter();
     Ok(EvictResult {
         files: totals.files,

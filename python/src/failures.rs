@@ -24,7 +24,7 @@ pub struct Failures {
     found: Mutex<Found>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Found {
     of_argument: Option<(usize, Failure)>,
     below: Vec<Failure>,
@@ -32,6 +32,7 @@ struct Found {
 }
 
 /// A file that was not processed.
+#[derive(Clone)]
 struct Failure {
     path: PathBuf,
     errno: Errno,
@@ -51,30 +52,45 @@ impl Failures {
     }
 
     /// The number of failures below directories, and the first [`MAX_KEPT`] of them as exceptions.
+    /// `argument` returns the object of an argument.
     ///
     /// # Errors
     /// The failure of an argument.
-    pub fn finish(&self, py: Python<'_>, arguments: &[Named]) -> PyResult<(u64, Vec<Py<PyAny>>)> {
-        if let Some((i, failure)) = &self.lock().of_argument {
-            return Err(failure.error(py, arguments[*i].object.bind(py)));
+    pub fn finish(
+        &self,
+        py: Python<'_>,
+        argument: &dyn Fn(usize) -> Py<PyAny>,
+    ) -> PyResult<(u64, Vec<Py<PyAny>>)> {
+        let of_argument = self.lock().of_argument.clone();
+        if let Some((i, failure)) = of_argument {
+            return Err(failure.error(py, argument(i).bind(py)));
         }
-        self.errors(py, arguments)
+        self.errors(py, argument)
     }
 
     /// The same, with the failure of an argument as the first exception.
-    pub fn errors(&self, py: Python<'_>, arguments: &[Named]) -> PyResult<(u64, Vec<Py<PyAny>>)> {
-        let found = self.lock();
-        let of_argument = found.of_argument.iter();
-        let of_argument = of_argument.map(|(i, failure)| {
-            let object = arguments[*i].object.bind(py);
-            Ok(failure.error(py, object).into_value(py).into_any())
+    pub fn errors(
+        &self,
+        py: Python<'_>,
+        argument: &dyn Fn(usize) -> Py<PyAny>,
+    ) -> PyResult<(u64, Vec<Py<PyAny>>)> {
+        // An exception may run code of the program, which must not wait for the lock.
+        let Found {
+            of_argument,
+            below,
+            count,
+        } = self.lock().clone();
+        let failed = count + u64::from(of_argument.is_some());
+        let of_argument = of_argument.into_iter().map(|(i, failure)| {
+            let error = failure.error(py, argument(i).bind(py));
+            Ok(error.into_value(py).into_any())
         });
-        let below = found.below.iter().map(|failure| {
+        let below = below.into_iter().map(|failure| {
             let error = failure.error(py, &text(py, &failure.path)?);
             Ok(error.into_value(py).into_any())
         });
         let errors = of_argument.chain(below).collect::<PyResult<Vec<_>>>()?;
-        Ok((found.count + u64::from(found.of_argument.is_some()), errors))
+        Ok((failed, errors))
     }
 
     /// The state is consistent after each change.

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -16,8 +17,8 @@ use rustix::io::Errno;
 
 use crate::error::os_error;
 
-/// The number of items between two checks for signals.
-const SIGNAL_INTERVAL: u64 = 1024;
+/// The time between two checks for signals while an iterator is used.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A file that an argument names.
 pub struct Named {
@@ -77,10 +78,12 @@ pub fn items<'py>(
     iterator: Bound<'py, PyIterator>,
 ) -> impl Iterator<Item = PyResult<Bound<'py, PyAny>>> {
     let py = iterator.py();
-    iterator.zip(0u64..).map(move |(item, number)| {
-        if number.is_multiple_of(SIGNAL_INTERVAL) {
+    let mut checked = Instant::now();
+    iterator.map(move |item| {
+        if checked.elapsed() >= SIGNAL_INTERVAL {
             py.detach(std::thread::yield_now);
             py.check_signals()?;
+            checked = Instant::now();
         }
         item
     })

@@ -6,15 +6,18 @@
 //! The header may be hostile: nothing of it is trusted before it is compared with the size of the
 //! file, and no memory is allocated beyond the limits.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use nowait_page_cache::{FileRef, OpenError};
+use nowait_page_cache::{Chosen, FileRef, OpenError};
 use rustix::fs::FileType;
 use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 
 /// The largest header, as in the library safetensors.
 const MAX_HEADER: u64 = 100_000_000;
@@ -38,14 +41,62 @@ struct Entry {
     data_offsets: Option<(u64, u64)>,
 }
 
+/// Reads the entries of a header one by one, and keeps the ranges of the chosen tensors only: a
+/// header of 100 MB may have millions of them.
+struct Header<'a> {
+    /// The position of the data in the file, and its length.
+    begin: u64,
+    data: u64,
+    chosen: HashMap<&'a str, Option<Range<u64>>>,
+}
+
+impl Header<'_> {
+    /// Checks an entry, and keeps its range if it is chosen.
+    fn add(&mut self, name: &str, entry: &Entry) -> Result<(), String> {
+        let Some((from, to)) = entry.data_offsets else {
+            return match name == "__metadata__" {
+                true => Ok(()),
+                false => Err(format!("{name:?} has no data_offsets")),
+            };
+        };
+        if from > to || to > self.data {
+            return Err(format!(
+                "{name:?} is at {from} to {to} of {} bytes",
+                self.data
+            ));
+        }
+        if let Some(range) = self.chosen.get_mut(name) {
+            *range = Some(self.begin + from..self.begin + to);
+        }
+        Ok(())
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Header<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        // A name without escapes is borrowed from the text.
+        while let Some((name, entry)) = map.next_entry::<Name<'_>, Entry>()? {
+            self.add(&name.0, &entry).map_err(A::Error::custom)?;
+        }
+        Ok(())
+    }
+}
+
+/// The name of a tensor.
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
 /// The index of a model in several files.
 #[derive(Deserialize)]
 struct Index {
     weight_map: BTreeMap<String, String>,
 }
-
-/// A file and the ranges of the chosen tensors in it; `None` for the whole file.
-pub type Chosen = (PathBuf, Option<Vec<Range<u64>>>);
 
 /// The files and ranges of the chosen tensors, or of all. `path` is a file of safetensors, or an
 /// index with a name that ends in `.json`.
@@ -98,48 +149,29 @@ fn of_file(path: &Path, tensors: Option<&[String]>) -> Result<Chosen, Error> {
     if header.len() as u64 != length {
         return Err(invalid("the header is truncated".into()));
     }
-    let entries: HashMap<String, Entry> = parse(path, &header)?;
     let begin = LENGTH + length;
-    let data = size - begin;
-    let mut found = HashMap::new();
-    for (name, entry) in &entries {
-        let Some((from, to)) = entry.data_offsets else {
-            match name == "__metadata__" {
-                true => continue,
-                false => return Err(invalid(format!("{name:?} has no data_offsets"))),
-            }
-        };
-        if from > to || to > data {
-            let why = format!("{name:?} is at {from} to {to} of {data} bytes");
-            return Err(invalid(why));
-        }
-        found.insert(name.as_str(), begin + from..begin + to);
-    }
-    let Some(tensors) = tensors else {
-        return Ok((path.to_owned(), None));
+    let mut entries = Header {
+        begin,
+        data: size - begin,
+        chosen: tensors
+            .unwrap_or_default()
+            .iter()
+            .map(|name| (name.as_str(), None))
+            .collect(),
     };
-    let chosen: HashSet<&String> = tensors.iter().collect();
-    let range = |name: &&String| found.get(name.as_str()).cloned();
-    let missing = |name: &&String| Error::Missing((*name).clone());
-    let ranges = chosen
-        .iter()
-        .map(|name| range(name).ok_or_else(|| missing(name)));
-    let mut ranges = ranges.collect::<Result<Vec<_>, _>>()?;
-    ranges.retain(|range| !range.is_empty());
-    Ok((path.to_owned(), Some(merged(ranges))))
-}
-
-/// The union of ranges, in order.
-pub fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
-    ranges.sort_unstable_by_key(|range| range.start);
-    ranges.dedup_by(|next, kept| {
-        let touches = next.start <= kept.end;
-        if touches {
-            kept.end = kept.end.max(next.end);
-        }
-        touches
-    });
-    ranges
+    let mut parser = serde_json::Deserializer::from_slice(&header);
+    let parsed = (&mut parser).deserialize_map(&mut entries);
+    let parsed = parsed.and_then(|()| parser.end());
+    parsed.map_err(|e| invalid(e.to_string()))?;
+    if tensors.is_none() {
+        return Ok((path.to_owned(), None));
+    }
+    let ranges = entries
+        .chosen
+        .into_iter()
+        .map(|(name, range)| range.ok_or_else(|| Error::Missing(name.to_owned())));
+    let ranges = ranges.collect::<Result<Vec<_>, _>>()?;
+    Ok((path.to_owned(), Some(ranges)))
 }
 
 /// Opens a regular file. Returns its size, too.

@@ -124,7 +124,7 @@ pub fn warm(
         (read(&paths, limits, &failures, report, &its), failures)
     };
     let (read, failures) = call::run(py, &stop, progress, read)?;
-    let (failed, errors) = failures.finish(py, &arguments)?;
+    let (failed, errors) = failures.finish(py, &|i| arguments[i].object.clone_ref(py))?;
     let summary = read.map_err(|error| library_error(py, &error, py.None().bind(py)))?;
     Ok(WarmResult {
         files: summary.files,

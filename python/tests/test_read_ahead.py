@@ -2,10 +2,12 @@
 
 import gc
 import json
+import mmap
 import os
 import random
 import struct
 import time
+import weakref
 
 import pytest
 from helpers import descriptors, evict, python, settles, skip, threads
@@ -88,6 +90,54 @@ def test_the_budget_is_kept(make):
         nowait.read_ahead(path, budget=-1)
 
 
+def reads(reading, size: int) -> None:
+    """Waits until these bytes were read. Another program may evict them meanwhile."""
+    end = time.monotonic() + 60
+    while (report := reading.report()).read_bytes < size:
+        assert time.monotonic() < end, report
+        time.sleep(0.01)
+
+
+def test_a_window_ahead_of_a_mapping_is_read(make):
+    size = 64 * MIB
+    path = make("data", size)
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        # This process does not start the kernel's readahead.
+        mapped.madvise(mmap.MADV_RANDOM)
+        # The budget does not hold the file: a quarter of it is read ahead.
+        with nowait.read_ahead(path, budget=16 * MIB) as reading:
+            for number, at in enumerate([0, 32 * MIB, 8 * MIB], 1):
+                assert mapped[at] >= 0
+                reads(reading, number * 4 * MIB - 64 * 1024)
+                assert reading.report().read_bytes <= number * 4 * MIB
+            report = reading.report()
+            assert report.not_read_bytes > 48 * MIB and "budget" in report.not_read_reason
+            end = time.monotonic() + 60
+            while reading.report().not_read_bytes:
+                assert sum(mapped[at] for at in range(0, size, MIB)) > 0
+                assert time.monotonic() < end
+    nowait.evict(path)
+    report = reading.report()
+    assert report.wasted_bytes <= 8 * MIB < report.read_bytes
+
+
+def test_a_window_ahead_of_read_is_read(make):
+    size = 64 * MIB
+    path = make("data", size)
+    with open(path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        assert len(file.read(PAGE)) == PAGE
+        with nowait.read_ahead(path, budget=16 * MIB) as reading:
+            for at in range(0, size, MIB):
+                file.seek(at)
+                file.read(MIB)
+                # The first read may have been earlier than the examination.
+                reads(reading, min(at + 5 * MIB, size) - MIB - 64 * 1024)
+                assert reading.report().read_bytes <= at + 6 * MIB
+    nowait.evict(path)
+    assert reading.report().wasted_bytes <= 16 * MIB
+
+
 def test_failures(make, disk):
     path = make("data", PAGE)
     with pytest.raises(FileNotFoundError) as error:
@@ -136,6 +186,22 @@ def test_nothing_is_left(make):
         nowait.read_ahead(path).__enter__()
         gc.collect()
     assert settles(before[0]) and descriptors() == before[1]
+
+
+def test_a_cycle_of_references_is_collected(make):
+    class Mine(os.PathLike):
+        def __fspath__(self):
+            return str(path)
+
+    path = make("data", MIB)
+    mine = Mine()
+    mine.reading = nowait.read_ahead(mine)
+    collected = weakref.ref(mine)
+    with mine.reading:
+        pass
+    del mine
+    gc.collect()
+    assert collected() is None
 
 
 def test_a_forked_child(make):

@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use nowait::walk;
+use nowait::{Handle, walk};
 use rustix::fs::{Access, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
@@ -166,6 +166,14 @@ impl FileRef {
     pub fn failed(&self, reporter: &dyn Reporter, why: OpenError) {
         failed(reporter, &self.path, self.tree.is_none(), why);
     }
+}
+
+/// The handle of an open file whose reads wait. On filesystems without NOWAIT support, io_uring does
+/// not wait for reads of files that are open with O_NONBLOCK.
+pub fn waiting(file: File) -> nowait::Result<Handle> {
+    let _ = rustix::fs::fcntl_getfl(&file)
+        .and_then(|flags| rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK));
+    Handle::new(file)
 }
 
 fn has_proc() -> bool {

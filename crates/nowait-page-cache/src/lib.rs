@@ -6,6 +6,7 @@
 //!             (FileRef: opened later, if unchanged)     └─► examine: threads ─► evict_all: advice, and
 //!                                                                             the reasons why pages stay
 //! ```
+//! [`ReadAhead`] reads files while the program loads them, and follows the program's position.
 //! [`Reporter`] hears of files that fail, [`Stop`] ends the work early, [`Budget`] is the memory that
 //! may be used.
 
@@ -13,10 +14,13 @@ mod batches;
 mod evict;
 mod examine;
 mod file_ref;
-mod missing;
+mod holes;
+mod populate;
 mod prefetch;
 pub mod proc;
 mod pseudo;
+mod ranges;
+mod read_ahead;
 mod reporter;
 mod seen_inodes;
 pub mod size;
@@ -30,12 +34,12 @@ pub use evict::{
 };
 pub use examine::examine;
 pub use file_ref::{FileRef, OpenError};
-pub use missing::Missing;
 pub use prefetch::{
     Allowed, Budget, Limits, Prefetcher, Progress, Recount, Request, Selection, Stamp, Stopped,
     Summary, engine,
 };
 pub use pseudo::PseudoMounts;
+pub use read_ahead::{Chosen, ReadAhead, Report};
 pub use reporter::{Reporter, report_cycle, report_error};
 pub use seen_inodes::SeenInodes;
 pub use stop::{LOOK, Stop};

@@ -36,7 +36,7 @@ use nowait::op::{Call, Kind, Op, Read};
 use nowait::read::NowaitPolicy;
 use nowait::residency::page_size;
 use nowait::{Completion, Handle, IoBufExt};
-use rustix::fs::{OFlags, Stat};
+use rustix::fs::Stat;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
@@ -51,7 +51,7 @@ use job::{Job, Piece};
 use requested::Requested;
 use sample::Sample;
 
-use crate::file_ref::{FileRef, OpenError};
+use crate::file_ref::{FileRef, OpenError, waiting};
 use crate::reporter::Reporter;
 use crate::seen_inodes::SeenInodes;
 use crate::stop::Stop;
@@ -127,12 +127,7 @@ pub struct Prefetcher<'a> {
     sample: Sample,
     summary: Summary,
     start: Instant,
-    /// Called with each range that was read.
-    on_read: Option<OnRead<'a>>,
 }
-
-/// A function that is called with each range that was read.
-type OnRead<'a> = &'a mut dyn FnMut(&FileRef, Range<u64>);
 
 /// The files that a worker has opened or the errors, and the time it took.
 type Opened = (Vec<Result<(File, Stat), OpenError>>, Duration);
@@ -212,13 +207,7 @@ impl<'a> Prefetcher<'a> {
             bytes_at_last_check: 0,
             sample: Sample::default(),
             start: Instant::now(),
-            on_read: None,
         }
-    }
-
-    /// Calls `on_read` with each range that was read from now on. It may have bytes that were cached.
-    pub fn on_read(&mut self, on_read: &'a mut dyn FnMut(&FileRef, Range<u64>)) {
-        self.on_read = Some(on_read);
     }
 
     /// Adds one request. Processes the collected requests when there are 8192 of them.
@@ -262,13 +251,10 @@ impl<'a> Prefetcher<'a> {
         !self.requests.is_empty() || !self.jobs.is_empty() || self.engine.in_flight() > 0
     }
 
-    /// Queues the collected requests by inode number, which is roughly the order on the device, unless
-    /// they are read in order.
+    /// Queues the collected requests by inode number, which is roughly the order on the device.
     fn queue_collected(&mut self) {
         self.requested.forget_single_names();
-        if !self.limits.in_order {
-            self.collected.sort_by_key(|request| request.file.inode);
-        }
+        self.collected.sort_by_key(|request| request.file.inode);
         self.requests.extend(self.collected.drain(..));
     }
 
@@ -474,11 +460,7 @@ impl<'a> Prefetcher<'a> {
             self.summary.other_names += 1;
             return;
         }
-        // On filesystems without NOWAIT support, io_uring does not wait for reads of files that are
-        // open with O_NONBLOCK.
-        let _ = rustix::fs::fcntl_getfl(&file)
-            .and_then(|flags| rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK));
-        let handle = match Handle::new(file) {
+        let handle = match waiting(file) {
             Ok(handle) => handle,
             Err(e) => return self.reporter.failure(&request.file.path, errno(&e), &e),
         };
@@ -511,10 +493,6 @@ impl<'a> Prefetcher<'a> {
         match result {
             Ok(n) => {
                 job.sums.read_bytes += piece.missing.min(n as u64);
-                if let Some(on_read) = &mut self.on_read {
-                    let start = piece.range.start;
-                    on_read(&job.request.file, start..start + n as u64);
-                }
                 if job.first.is_none() {
                     job.first = Some(piece.range.clone());
                 }

@@ -2,6 +2,7 @@
 //! contain any bytes.
 
 use std::ffi::{OsStr, OsString};
+use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -157,6 +158,10 @@ pub fn mount(line: &[u8]) -> Option<(PathBuf, String)> {
 /// The mapping of a file in a line of /proc/PID/maps or smaps (proc_pid_maps(5)).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mapping {
+    /// The addresses.
+    pub addresses: Range<u64>,
+    /// The position in the file of the first address, in bytes.
+    pub offset: u64,
     /// The number of the inode.
     pub inode: u64,
     /// The major and minor number of the device.
@@ -171,7 +176,9 @@ impl Mapping {
         // 7f00-7f01 r--p 00000000 fd:1a 2097164      /a dir/it's.so
         let mut words = line.splitn(6, |byte| *byte == b' ');
         let mut text = || words.next().and_then(|word| std::str::from_utf8(word).ok());
-        let (_range, _perms, _offset) = (text()?, text()?, text()?);
+        let (addresses, _perms, offset) = (text()?, text()?, text()?);
+        let (start, end) = addresses.split_once('-')?;
+        let hex = |digits| u64::from_str_radix(digits, 16).ok();
         let (major, minor) = text()?.split_once(':')?;
         let device = (
             u32::from_str_radix(major, 16).ok()?,
@@ -180,6 +187,8 @@ impl Mapping {
         let inode = text()?.parse().ok().filter(|&inode| inode != 0)?;
         let path = words.next().unwrap_or_default().trim_ascii_start().to_vec();
         Some(Mapping {
+            addresses: hex(start)?..hex(end)?,
+            offset: hex(offset)?,
             inode,
             device,
             path,
@@ -284,8 +293,12 @@ mod tests {
 
     #[test]
     fn mappings_are_parsed_and_other_lines_of_smaps_are_not() {
-        let line = b"7f00-7f01 r--p 00000000 fd:1a 2097164      /a dir/it's.so";
+        let line = b"7f00-7f01 r--p 00001000 fd:1a 2097164      /a dir/it's.so";
         let mapping = Mapping::of(line).unwrap();
+        assert_eq!(
+            (mapping.addresses, mapping.offset),
+            (0x7f00..0x7f01, 0x1000)
+        );
         assert_eq!((mapping.inode, mapping.device), (2_097_164, (0xfd, 0x1a)));
         assert_eq!(mapping.path, b"/a dir/it's.so");
         for anonymous in [

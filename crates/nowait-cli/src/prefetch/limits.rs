@@ -33,7 +33,6 @@ impl From<&Limits> for page_cache::Limits {
     fn from(limits: &Limits) -> page_cache::Limits {
         page_cache::Limits {
             depth: limits.depth,
-            in_order: false,
             rate: limits.rate.map(|Size(rate)| rate),
             budget: limits.budget,
             dry_run: limits.dry_run,

@@ -100,6 +100,7 @@ impl Mappings {
                 inode,
                 device,
                 path,
+                ..
             }) = Mapping::of(&line)
             {
                 let of_inode = self.mapped.entry(inode).or_default();

@@ -12,10 +12,10 @@ use std::ops::Range;
 
 use nowait::Handle;
 use nowait::residency::{Answer, Source, page_map, page_size, residency};
-use rustix::fs::{Advice, SeekFrom};
-use rustix::io::Errno;
+use rustix::fs::Advice;
 
 use super::request::Request;
+use crate::holes::{data_from, hole_from};
 
 /// The size of a window in bytes.
 const WINDOW: u64 = 256 << 20;
@@ -289,24 +289,6 @@ impl Job {
             });
             start = end;
         }
-    }
-}
-
-/// The first data byte at or after `from`; `u64::MAX` if there is none; `from` if the filesystem
-/// does not support the query.
-fn data_from(handle: &Handle, from: u64) -> u64 {
-    match rustix::fs::seek(handle, SeekFrom::Data(from)) {
-        Ok(at) => at,
-        Err(Errno::NXIO) => u64::MAX,
-        Err(_) => from,
-    }
-}
-
-/// The first byte of the next hole. The end of the file counts as a hole.
-fn hole_from(handle: &Handle, from: u64) -> u64 {
-    match rustix::fs::seek(handle, SeekFrom::Hole(from)) {
-        Ok(at) if at > from => at,
-        _ => u64::MAX,
     }
 }
 

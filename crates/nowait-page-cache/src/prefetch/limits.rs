@@ -14,9 +14,6 @@ pub struct Limits {
     pub rate: Option<u64>,
     /// The number of bytes that may be read.
     pub budget: Allowed,
-    /// True if the files are read in the order in which they were added, instead of that of their inode
-    /// numbers.
-    pub in_order: bool,
     /// True if nothing is read, and the bytes that would be read are counted.
     pub dry_run: bool,
 }
@@ -27,7 +24,6 @@ impl Default for Limits {
         Limits {
             depth: 64,
             rate: None,
-            in_order: false,
             budget: Allowed::Percent(75),
             dry_run: false,
         }

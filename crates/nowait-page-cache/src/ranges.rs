@@ -1,0 +1,147 @@
+//! A set of bytes of a file, as ranges.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A set of bytes. Its ranges are in order; none is empty, and no two of them touch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ranges {
+    /// The end of each range, by its start.
+    ends: BTreeMap<u64, u64>,
+}
+
+impl Ranges {
+    /// Adds the bytes of a range.
+    pub fn insert(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let Range { mut start, mut end } = range;
+        while let Some((&at, &to)) = self.ends.range(..=end).next_back()
+            && to >= start
+        {
+            self.ends.remove(&at);
+            (start, end) = (start.min(at), end.max(to));
+        }
+        self.ends.insert(start, end);
+    }
+
+    /// Removes the bytes of a range.
+    pub fn remove(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        while let Some((&at, &to)) = self.ends.range(..range.end).next_back()
+            && to > range.start
+        {
+            self.ends.remove(&at);
+            if at < range.start {
+                self.ends.insert(at, range.start);
+            }
+            if to > range.end {
+                self.ends.insert(range.end, to);
+            }
+        }
+    }
+
+    /// The first range of bytes at or after `from`.
+    pub fn first_from(&self, from: u64) -> Option<Range<u64>> {
+        let before = self.ends.range(..=from).next_back();
+        match before.filter(|&(_, &end)| end > from) {
+            Some((_, &end)) => Some(from..end),
+            None => self.ends.range(from..).next().map(|(&s, &e)| s..e),
+        }
+    }
+
+    /// Returns true if the set has this byte.
+    pub fn contains(&self, byte: u64) -> bool {
+        self.first_from(byte)
+            .is_some_and(|range| range.start == byte)
+    }
+
+    /// Returns true if the set has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The number of bytes.
+    pub fn bytes(&self) -> u64 {
+        self.iter().map(|range| range.end - range.start).sum()
+    }
+
+    /// The ranges in order.
+    pub fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.ends.iter().map(|(&start, &end)| start..end)
+    }
+
+    /// The bytes that are in both sets.
+    pub fn both(&self, other: &Ranges) -> Ranges {
+        let mut both = Ranges::default();
+        for range in self.iter() {
+            let mut from = range.start;
+            while let Some(found) = other.first_from(from).filter(|f| f.start < range.end) {
+                from = found.end.min(range.end);
+                both.ends.insert(found.start, from);
+            }
+        }
+        both
+    }
+
+    /// The bytes that are not in `other`.
+    pub fn without(&self, other: &Ranges) -> Ranges {
+        let mut left = self.clone();
+        for range in other.iter() {
+            left.remove(range);
+        }
+        left
+    }
+}
+
+impl FromIterator<Range<u64>> for Ranges {
+    fn from_iter<I: IntoIterator<Item = Range<u64>>>(ranges: I) -> Ranges {
+        let mut set = Ranges::default();
+        for range in ranges {
+            set.insert(range);
+        }
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Ranges within 40 bytes, in any order, which may overlap and be empty.
+    fn ranges() -> impl Strategy<Value = Vec<Range<u64>>> {
+        prop::collection::vec((0..40u64, 0..9u64), 0..12)
+            .prop_map(|all| all.into_iter().map(|(at, len)| at..at + len).collect())
+    }
+
+    fn is_sound(set: &Ranges) -> bool {
+        let ranges: Vec<_> = set.iter().collect();
+        let apart = ranges.windows(2).all(|two| two[0].end < two[1].start);
+        apart && ranges.iter().all(|range| !range.is_empty())
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_is_in_the_right_set(a in ranges(), b in ranges()) {
+            let has = |list: &[Range<u64>], byte| list.iter().any(|range| range.contains(&byte));
+            let (x, y): (Ranges, Ranges) = (a.iter().cloned().collect(), b.iter().cloned().collect());
+            let (both, left) = (x.both(&y), x.without(&y));
+            for set in [&x, &y, &both, &left] {
+                prop_assert!(is_sound(set), "{set:?}");
+            }
+            for byte in 0..50 {
+                prop_assert_eq!(x.contains(byte), has(&a, byte), "{}", byte);
+                prop_assert_eq!(both.contains(byte), has(&a, byte) && has(&b, byte), "{}", byte);
+                prop_assert_eq!(left.contains(byte), has(&a, byte) && !has(&b, byte), "{}", byte);
+                let next = x.first_from(byte).map(|range| range.start);
+                prop_assert_eq!(next, (byte..50).find(|&at| has(&a, at)), "{}", byte);
+            }
+            prop_assert_eq!(x.bytes(), (0..50).filter(|&byte| has(&a, byte)).count() as u64);
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! Reads the missing bytes of files, ahead of the program that uses them.
+//!
+//! ```text
+//!  add(file) ─► examine: workers ─► Files: unread ─► next_place ─► read ─┐
+//!                                     ▲ position        depth ◄──────────┘
+//!                                  Follower
+//! ```
+//! `next_place` decides what is read. The reads of the first file begin while other files are
+//! examined.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
+
+use nowait::engine::{LocalEngine, Wait};
+use nowait::op::{Call, Op};
+use nowait::{Completion, Handle};
+use rustix::fs::Advice;
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+use super::depth::{self, Depth};
+use super::examined::Examined;
+use super::files::{Files, MAX_READ, Piece, Place};
+use super::follower::Follower;
+use super::{ReadAhead, Work};
+use crate::file_ref::{FileRef, OpenError, waiting};
+use crate::populate::{null, populate};
+use crate::prefetch::{Budget, Limits, Stopped, engine};
+use crate::ranges::Ranges;
+use crate::reporter::Reporter;
+use crate::stop::LOOK;
+
+/// The maximum number of files that are being examined.
+const MAX_EXAMINED: usize = 32;
+/// The maximum number of files that wait to be examined.
+const MAX_WAITING: usize = 1024;
+/// The maximum number of open files.
+const MAX_OPEN: usize = 256;
+/// The number of bytes after which the available memory is queried again.
+const CHECK_INTERVAL: u64 = 64 << 20;
+/// The kernel may read ahead in a file that the budget cannot hold if the budget is at least this
+/// large. It reads some MiB beyond the budget then, in large folios, which cost less.
+const LARGE: u64 = 128 << 20;
+/// The shortest distance that is read ahead of the program's position.
+const WINDOW: u64 = 8 << 20;
+
+/// Reads files ahead.
+pub struct Reader<'a> {
+    shared: &'a ReadAhead,
+    reporter: &'a dyn Reporter,
+    engine: LocalEngine,
+    budget: Budget,
+    depth: Depth,
+    follower: Follower,
+    /// The files to be examined, in order.
+    unexamined: VecDeque<Unexamined>,
+    /// The number of files that were added.
+    added: usize,
+    /// The number of files that are being examined.
+    examining: usize,
+    max_open: usize,
+    /// The open files that have unread bytes or reads in flight.
+    open: HashMap<usize, Open>,
+    /// The purpose of each operation in flight, by its user data.
+    slots: Vec<Option<Operation>>,
+    free: Vec<usize>,
+    reads: usize,
+    ops: Vec<Op>,
+    /// /dev/null.
+    null: Option<Arc<File>>,
+    /// The number of missing bytes for which reads were started.
+    started: u64,
+    checked: u64,
+}
+
+/// A file that was not yet examined.
+struct Unexamined {
+    number: usize,
+    file: FileRef,
+    bytes: Option<Arc<Ranges>>,
+}
+
+struct Open {
+    handle: Handle,
+    file: FileRef,
+    reads: usize,
+}
+
+/// The purpose of an operation.
+enum Operation {
+    Examine(Unexamined, Receiver<Result<(Examined, File), OpenError>>),
+    Read(Piece, Receiver<Result<u64, Errno>>),
+}
+
+impl<'a> Reader<'a> {
+    /// Nothing to read so far.
+    ///
+    /// # Errors
+    /// If no engine can be made, for example for lack of memory or threads.
+    pub fn new(shared: &'a ReadAhead, reporter: &'a dyn Reporter) -> nowait::Result<Reader<'a>> {
+        let limits = Limits {
+            depth: (depth::LARGEST + MAX_EXAMINED) as u32,
+            budget: shared.budget,
+            ..Limits::default()
+        };
+        let engine = engine(&limits)?;
+        let slots = engine.depth();
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let now = Instant::now();
+        Ok(Reader {
+            shared,
+            reporter,
+            engine,
+            budget: Budget::new(limits.budget),
+            depth: Depth::new(now),
+            follower: Follower::new(now),
+            unexamined: VecDeque::new(),
+            added: 0,
+            examining: 0,
+            max_open: (descriptors / 4).clamp(1, MAX_OPEN as u64) as usize,
+            open: HashMap::new(),
+            slots: (0..slots).map(|_| None).collect(),
+            free: (0..slots).rev().collect(),
+            reads: 0,
+            ops: Vec::new(),
+            null: null().map(Arc::new),
+            started: 0,
+            checked: 0,
+        })
+    }
+
+    /// Adds a file, or bytes of it. Reads files that were added before, meanwhile.
+    pub fn add(&mut self, file: FileRef, bytes: Option<Arc<Ranges>>) -> Result<(), Stopped> {
+        self.unexamined.push_back(Unexamined {
+            number: self.added,
+            file,
+            bytes,
+        });
+        self.added += 1;
+        self.step(Duration::ZERO);
+        // The reads of the first file are in flight while others are looked for.
+        while self.added == 1 && self.examining > 0 && !self.shared.stop.asked() {
+            self.step(LOOK);
+            self.submit();
+        }
+        while self.unexamined.len() >= MAX_WAITING && !self.shared.stop.asked() {
+            self.step(LOOK);
+        }
+        match self.shared.stop.asked() {
+            true => Err(Stopped),
+            false => Ok(()),
+        }
+    }
+
+    /// Reads until nothing is left, or a stop is requested. Waits for the reads in flight.
+    pub fn finish(mut self) {
+        while self.is_busy() && !self.shared.stop.asked() {
+            self.step(LOOK);
+        }
+        let mut done = Vec::new();
+        while self.engine.in_flight() > 0 {
+            // Fails only in a forked child, which has no operations in flight.
+            let _ = self.engine.reap(&mut done, Wait::For(1));
+            for completion in done.drain(..) {
+                self.done(completion);
+            }
+        }
+    }
+
+    fn files(&self) -> MutexGuard<'a, Work> {
+        self.shared.lock()
+    }
+
+    fn is_busy(&self) -> bool {
+        let work = self.files();
+        // What the program uses later is not wasted.
+        let follows = !self.fits(&work.files) && self.started > 0;
+        !self.unexamined.is_empty()
+            || self.engine.in_flight() > 0
+            || work.files.has_unread()
+            || follows
+    }
+
+    /// One round: submits what may be in flight, and waits at most this long for a completion.
+    fn step(&mut self, wait: Duration) {
+        self.submit();
+        let now = Instant::now();
+        let wait = wait.min(self.follower.wait(now));
+        let mut done = Vec::new();
+        if self.engine.in_flight() > 0 {
+            let wait = if wait.is_zero() {
+                Wait::No
+            } else {
+                Wait::UpTo(wait)
+            };
+            // Fails only in a forked child, which has no operations in flight.
+            let _ = self.engine.reap(&mut done, wait);
+        } else {
+            std::thread::sleep(wait);
+        }
+        for completion in done {
+            self.done(completion);
+        }
+        if self.started - self.checked >= CHECK_INTERVAL {
+            self.checked = self.started;
+            self.budget.update();
+        }
+        let mut work = self.files();
+        self.follower.look(&mut work.files, Instant::now());
+    }
+
+    fn submit(&mut self) {
+        while let Some((op, operation)) = self.next_examination() {
+            self.push(op, operation);
+        }
+        while self.reads < self.depth.get() {
+            let Some((op, operation)) = self.next_read() else {
+                self.depth.restart(Instant::now());
+                break;
+            };
+            self.push(op, operation);
+        }
+        self.engine.submit_batch(&mut self.ops);
+    }
+
+    fn push(&mut self, op: Op, operation: Operation) {
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot] = Some(operation);
+            self.ops.push(op.user_data(slot as u64));
+        }
+    }
+
+    /// Examines the next file, which may wait for a device or a server.
+    fn next_examination(&mut self) -> Option<(Op, Operation)> {
+        let opened = self.open.len() + self.examining;
+        if self.examining >= MAX_EXAMINED || opened >= self.max_open {
+            return None;
+        }
+        let next = self.unexamined.pop_front()?;
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let (file, bytes) = (next.file.clone(), next.bytes.clone());
+        let call = Call::new(move || {
+            drop(sender.send(Examined::of(file, bytes.as_deref())));
+            Ok(0)
+        });
+        self.examining += 1;
+        Some((call.into(), Operation::Examine(next, receiver)))
+    }
+
+    /// Reads the next piece.
+    fn next_read(&mut self) -> Option<(Op, Operation)> {
+        let mut work = self.files();
+        let place = self.next_place(&mut work.files)?;
+        let piece = work.files.take(place)?;
+        drop(work);
+        let open = self.open.get_mut(&piece.file)?;
+        open.reads += 1;
+        self.reads += 1;
+        self.started += piece.missing;
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let (handle, null, range) = (open.handle.clone(), self.null.clone(), piece.range.clone());
+        let call = Call::new(move || {
+            let _ = sender.send(populate(&handle, null.as_deref(), range));
+            Ok(0)
+        });
+        Some((call.into(), Operation::Read(piece, receiver)))
+    }
+
+    /// The place to be read next, or `None` while nothing may be read.
+    ///
+    /// The program's position comes first. If the budget holds all missing bytes, what is before the
+    /// position is read last. Otherwise a window ahead of the position is read, so that pages are
+    /// used before the kernel evicts them. As long as the program is not seen, the budget is the
+    /// window.
+    fn next_place(&self, files: &mut Files) -> Option<Place> {
+        let position = files.position.unwrap_or_default();
+        let ahead = files.unread_from(position);
+        if self.fits(files) {
+            return ahead.or_else(|| files.unread_and_unused());
+        }
+        ahead.filter(|&place| match self.follower.sees() {
+            true => files.distance(position, place) < self.window(),
+            false => self.started < self.budget.max(),
+        })
+    }
+
+    /// Returns true if the budget holds all missing bytes.
+    fn fits(&self, files: &Files) -> bool {
+        files.missing_bytes <= self.budget.max()
+    }
+
+    /// The distance that is read ahead of the program's position.
+    fn window(&self) -> u64 {
+        let in_flight = self.depth.get() as u64 * MAX_READ;
+        (2 * in_flight).max(WINDOW).min(self.budget.max() / 4)
+    }
+
+    /// Processes one completion.
+    fn done(&mut self, completion: Completion) {
+        let slot = completion.op.get_user_data() as usize;
+        let Some(operation) = self.slots.get_mut(slot).and_then(Option::take) else {
+            return;
+        };
+        self.free.push(slot);
+        // A channel is empty if the call was not made, because no worker can be started. This thread
+        // makes it then.
+        match operation {
+            Operation::Examine(file, examined) => {
+                self.examining -= 1;
+                let here = |_| Examined::of(file.file.clone(), file.bytes.as_deref());
+                let examined = examined.try_recv().unwrap_or_else(here);
+                self.examined(file, examined);
+            }
+            Operation::Read(piece, read) => {
+                self.reads -= 1;
+                let Some(open) = self.open.get_mut(&piece.file) else {
+                    return;
+                };
+                open.reads -= 1;
+                let null = self.null.as_deref();
+                let here = |_| populate(&open.handle, null, piece.range.clone());
+                let read = read.try_recv().unwrap_or_else(here);
+                self.arrived(&piece, read);
+            }
+        }
+    }
+
+    /// Processes an examined file.
+    fn examined(&mut self, file: Unexamined, examined: Result<(Examined, File), OpenError>) {
+        let (examined, opened) = match examined {
+            Ok(examined) => examined,
+            // It is examined when fewer files are open.
+            Err(why) if why.is_shortage() && !self.open.is_empty() => {
+                self.max_open = self.open.len();
+                return self.unexamined.push_front(file);
+            }
+            Err(why) => return file.file.failed(self.reporter, why),
+        };
+        if !examined.missing.is_empty() {
+            let handle = match waiting(opened) {
+                Ok(handle) => handle,
+                Err(why) => return file.file.failed(self.reporter, why.into()),
+            };
+            let budget = self.budget.max();
+            if !examined.is_missing_wholly() || examined.size > budget && budget < LARGE {
+                // A filesystem may ignore the advice. Nothing else disables readahead.
+                let _ = rustix::fs::fadvise(&handle, 0, None, Advice::Random);
+            }
+            let open = Open {
+                handle,
+                file: file.file,
+                reads: 0,
+            };
+            self.open.insert(file.number, open);
+            if self.open.len() == 1 {
+                // The program may use it already.
+                self.follower.hurry(Instant::now());
+            }
+        }
+        let mut work = self.files();
+        work.files.add(file.number, examined);
+        work.is_full |= !self.fits(&work.files);
+        work.budget = self.budget.to_string();
+    }
+
+    /// Processes the result of reading a piece.
+    fn arrived(&mut self, piece: &Piece, result: Result<u64, Errno>) {
+        let mut work = self.files();
+        let Some(open) = self.open.get(&piece.file) else {
+            return;
+        };
+        let (path, start) = (&open.file.path, piece.range.start);
+        match result {
+            Ok(n) => {
+                work.read(piece, n);
+                self.depth.ended(n, Instant::now());
+                if n < piece.range.end - start {
+                    work.files.abandon(piece.file);
+                    self.reporter
+                        .note(path, &"the file shrank while it was read");
+                }
+            }
+            Err(errno) => {
+                if work
+                    .files
+                    .get(piece.file)
+                    .is_some_and(|file| !file.unread.is_empty())
+                    || open.reads == 0
+                {
+                    let why = format_args!("read at byte {start}: {errno}; the rest is not read");
+                    self.reporter.failure(path, Some(errno), &why);
+                }
+                work.files.abandon(piece.file);
+            }
+        }
+        let is_read = work
+            .files
+            .get(piece.file)
+            .is_none_or(|file| file.unread.is_empty());
+        if is_read && open.reads == 0 {
+            self.open.remove(&piece.file);
+        }
+    }
+}
