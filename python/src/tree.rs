@@ -15,6 +15,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, Stream};
@@ -35,6 +36,11 @@ use crate::paths;
 const DIRECTORIES: usize = 64;
 /// The number of their entries after which no other directory is begun.
 const ENTRIES: usize = 65_536;
+
+/// The number of times, and the pauses between them, that a directory is opened without a free
+/// descriptor.
+const FAILURES: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The directories of a walk() that are known and not returned yet. Each has a number; that of the
 /// root is 0.
@@ -66,6 +72,8 @@ struct State {
     reads: FuturesUnordered<Read>,
     /// The number of directories that may be listed ahead.
     limit: usize,
+    /// How often no descriptor was free although no other directory was being listed.
+    failures: u32,
 }
 
 /// The options of a walk.
@@ -134,6 +142,7 @@ impl Tree {
             stack: Vec::new(),
             reads: FuturesUnordered::new(),
             limit: DIRECTORIES,
+            failures: 0,
         };
         let root = state.add(&bytes);
         state.stack.push(vec![root]);
@@ -174,7 +183,11 @@ impl Tree {
             if let Some(read) = state.poll(number, &mut Context::from_waker(&waker)) {
                 break read;
             }
-            py.detach(Unpark::wait);
+            match state.failures {
+                0 => py.detach(Unpark::wait),
+                // The directory that was listed before is being closed.
+                _ => py.detach(|| std::thread::sleep(PAUSE)),
+            }
             py.check_signals()?;
         };
         let found = found.map_err(|error| library_error(py, &error, path))?;
@@ -324,8 +337,14 @@ impl State {
             self.free.push(number);
             return;
         }
+        let is_out = found.as_ref().is_err_and(is_out_of_descriptors);
         let is_alone = self.limit == 1 && self.reads.is_empty();
-        if !is_alone && found.as_ref().is_err_and(is_out_of_descriptors) {
+        self.failures = if is_out && is_alone {
+            self.failures + 1
+        } else {
+            0
+        };
+        if is_out && self.failures < FAILURES {
             self.limit = (self.limit / 2).max(1);
             self.nodes[number].content = Content::Unread;
             return;

@@ -90,17 +90,25 @@ def test_binary_reads_are_those_of_open(
     st.lists(READS, max_size=30),
     st.sampled_from([None, None, "", "\n", "\r", "\r\n"]),
     st.sampled_from(["utf-8", "utf-8", "latin-1", "ascii", "utf-8-sig", "utf-16"]),
+    st.sampled_from(["strict", "ignore", "replace", "surrogateescape", "backslashreplace"]),
 )
 def test_text_reads_are_those_of_open(
-    tmp_path_factory: Any, text: str, calls: list[Any], newline: str | None, encoding: str
+    tmp_path_factory: Any,
+    text: str,
+    calls: list[Any],
+    newline: str | None,
+    encoding: str,
+    errors: str,
 ) -> None:
     path = tmp_path_factory.mktemp("read") / "file"
-    path.write_bytes(text.encode(encoding, "ignore"))
+    data = text.encode(encoding, "ignore")
+    # Bytes that are no characters.
+    path.write_bytes(data if errors == "strict" else data.replace(b" ", b"\xff"))
     # A position within a character leads to other exceptions. After readlines(1), files of open()
     # refuse tell().
     plain = {("seek", 0), ("readlines", -1), ("readlines", 0)}
     calls = [call for call in calls if call[0] not in ("seek", "readlines") or call[:2] in plain]
-    asyncio.run(compare(path, calls, True, "r", -1, encoding, None, newline))
+    asyncio.run(compare(path, calls, True, "r", -1, encoding, errors, newline))
 
 
 WRITES = st.one_of(

@@ -2,8 +2,10 @@
 
 import asyncio
 import collections.abc
+import errno
 import gc
 import os
+import subprocess
 import threading
 import time
 
@@ -595,5 +597,200 @@ def test_pipes_and_descriptors(disk, run):
             async with asyncio_files.open(file.fileno(), "rb", closefd=False) as same:
                 assert await same.read(2) == b"34"
             assert file.read(1)
+
+    run(main())
+
+
+def test_a_full_disk_loses_nothing_that_was_accepted(tmp_path, run):
+    if os.geteuid() != 0:
+        skip("only root can mount a tmpfs")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", tmp_path], check=True)
+    try:
+        (tmp_path / "other").write_bytes(bytes(MIB // 2))
+
+        async def main():
+            file = await asyncio_files.open(tmp_path / "file", "wb")
+            accepted = 0
+            with pytest.raises(OSError) as caught:
+                while True:
+                    await file.write(b"a" * 10_000)
+                    accepted += 10_000
+            assert caught.value.errno == errno.ENOSPC
+            with pytest.raises(OSError):
+                await file.flush()
+            os.unlink(tmp_path / "other")
+            await file.flush()
+            # The call that has failed was in the buffer as well.
+            assert await file.tell() - accepted in (0, 10_000)
+            await file.write(b"b")
+            await file.close()
+            assert (tmp_path / "file").stat().st_size - accepted in (1, 10_001)
+            # An error of the last write is that of close().
+            (tmp_path / "other").write_bytes(bytes(MIB // 2 - 65536))
+            file = await asyncio_files.open(tmp_path / "last", "wb", buffering=MIB)
+            await file.write(bytes(MIB - 1))
+            with pytest.raises(OSError):
+                await file.close()
+            assert file.closed
+
+        run(main())
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
+def test_the_end_of_the_program_loses_no_write(disk, run):
+    path = disk / "file"
+
+    async def main():
+        begun = asyncio.Event()
+
+        async def writes():
+            async with asyncio_files.open(path, "wb") as file:
+                await file.write(b"a" * 1000)
+                begun.set()
+                await file.write(bytes(32 * MIB))
+
+        task = asyncio.create_task(writes())
+        await begun.wait()
+        return task
+
+    run(main())
+    assert path.stat().st_size in (1000, 1000 + 32 * MIB)
+
+
+def test_a_cancelled_close_writes_all(disk, run):
+    path = disk / "file"
+
+    async def main():
+        for pauses in range(4):
+            file = await asyncio_files.open(path, "wb")
+            write = asyncio.create_task(file.write(bytes(8 * MIB)))
+            await asyncio.sleep(0)
+            write.cancel()
+            await file.write(b"tail")
+            close = asyncio.create_task(file.close())
+            for _ in range(pauses):
+                await asyncio.sleep(0)
+            close.cancel()
+            await asyncio.gather(write, close, return_exceptions=True)
+            await file.close()
+            assert file.closed and path.stat().st_size == 8 * MIB + 4
+
+    run(main())
+
+
+def test_a_file_that_is_not_closed_warns_and_is_written(disk, run):
+    path = disk / "file"
+
+    async def main():
+        file = await asyncio_files.open(path, "w")
+        await file.write("hello")
+        del file
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match="unclosed file"):
+        run(main())
+    assert path.read_text() == "hello"
+
+
+def test_closing_a_pipe_does_not_block_the_loop(run):
+    async def main():
+        reader, writer = os.pipe()
+        file = await asyncio_files.open(reader, "rb")
+        for call in [file.read(10), file.close()]:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(call, 0.1)
+        os.write(writer, b"0123456789")
+        os.close(writer)
+        await file.close()
+        assert file.closed
+
+    run(main())
+
+
+def test_cancelled_calls_in_a_thread_keep_their_turn(disk, run):
+    path = disk / "file"
+    path.write_bytes(b"".join(b"%07d" % i for i in range(10_000)))
+
+    async def main():
+        async with asyncio_files.open(path) as file:
+            for _ in range(50):
+                line = asyncio.create_task(file.readline(700))
+                await asyncio.sleep(0)
+                line.cancel()
+                first, second = await file.read(7), await file.read(7)
+                assert int(second or "0") in (int(first or "0") + 1, 0), (first, second)
+                await asyncio.gather(line, return_exceptions=True)
+
+    run(main())
+
+
+def test_an_exception_in_the_loop_wakes_the_other_tasks(make):
+    path = make("data", 4 * MIB)
+    loop = asyncio.new_event_loop()
+    call_soon, interrupts = loop.call_soon, []
+
+    def interrupted(callback, *arguments, **options):
+        handle = call_soon(callback, *arguments, **options)
+        if interrupts and "wakeup" in repr(callback):
+            raise interrupts.pop()
+        return handle
+
+    loop.call_soon = interrupted
+
+    async def main():
+        file = await asyncio_files.open(path, "rb")
+        evict_file(path)
+        return file, [asyncio.create_task(file.read_at(i * 40_960, 4096)) for i in range(100)]
+
+    file, tasks = loop.run_until_complete(main())
+    interrupts.append(KeyboardInterrupt())
+    try:
+        loop.run_until_complete(asyncio.wait(tasks, timeout=20))
+    except KeyboardInterrupt:
+        pass
+    loop.run_until_complete(asyncio.wait(tasks, timeout=20))
+    assert all(task.done() for task in tasks)
+    loop.run_until_complete(file.close())
+    loop.close()
+
+
+def test_descriptors_of_open_calls_that_fail(disk, run):
+    async def main():
+        fd = os.open(disk, os.O_RDONLY)
+        with pytest.raises(IsADirectoryError):
+            await asyncio_files.open(fd, "rb")
+        os.close(fd)
+        (disk / "file").write_bytes(b"a")
+        before = descriptors()
+
+        def opener(path, flags):
+            time.sleep(0.1)
+            return os.open(path, flags)
+
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(asyncio_files.open(disk / "file", opener=opener), 0.01)
+        with pytest.raises(ValueError, match="opener returned -1"):
+            await asyncio_files.open(disk / "file", opener=lambda path, flags: -1)
+        async with asyncio_files.open(disk / "file", opener=opener) as file:
+            assert not os.get_inheritable(file.fileno())
+        while descriptors() > before:
+            await asyncio.sleep(0.01)
+
+    # The loop and the executor have descriptors of their own.
+    run(asyncio.wait_for(main(), 20))
+
+
+def test_a_length_is_that_of_the_file_when_it_is_read(disk, run):
+    path = disk / "file"
+    path.write_bytes(bytes(70_000))
+
+    async def main():
+        async with asyncio_files.open(path, "rb") as file:
+            read = file.read_at(0, 200_000)
+            with path.open("ab") as more:
+                more.write(bytes(130_000))
+            assert len(await read) == 200_000
 
     run(main())

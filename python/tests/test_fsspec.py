@@ -158,6 +158,10 @@ def test_coroutines_run_in_any_loop(tmp_path):
             assert await file.read(2) == b"01"
         await files._rm_file(path)
         assert not await files._exists(path)
+        (tmp_path / "b" / "c").mkdir(parents=True)
+        await files._rm(str(tmp_path / "b"), recursive=True)
+        assert not (tmp_path / "b").exists()
+        assert await files._ls(str(tmp_path)) == []
 
     asyncio.run(main())
     asyncio.run(main())

@@ -122,6 +122,20 @@ def test_the_list_of_directories_may_be_edited(tmp_path):
         assert ours == walked(os.walk, tmp_path, **options)
 
 
+def test_a_directory_that_becomes_a_link_is_not_entered(tmp_path):
+    for walk in [nowait.walk, os.walk]:
+        root = tmp_path / walk.__module__.strip("_")
+        build(root, {"a": {"x": {"f": "file"}}, "b": {"secret": "file"}})
+        seen = []
+        for path, _, _ in walk(root):
+            seen.append(path)
+            if path.endswith("/a"):
+                os.rename(root / "a" / "x", root / "y")
+                (root / "a" / "x").symlink_to(root / "b")
+        assert str(root / "a" / "x") not in seen
+        assert str(root / "b") in seen
+
+
 def test_entries_have_their_metadata(tmp_path):
     build(tmp_path, {"a": {"b": "file"}, "c": "file", "l": "link"})
     seen = {}

@@ -10,14 +10,16 @@ mod examined;
 mod files;
 mod follower;
 mod reader;
+mod shared;
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use files::{Files, Piece};
 use reader::Reader;
+pub use shared::Report;
+use shared::{Shared, Work};
 
 use crate::file_ref::FileRef;
 use crate::prefetch::Allowed;
@@ -33,74 +35,26 @@ pub type Chosen = (PathBuf, Option<Vec<Range<u64>>>);
 #[derive(Debug)]
 pub struct ReadAhead {
     chosen: Vec<Chosen>,
-    budget: Allowed,
-    stop: Stop,
-    work: Mutex<Work>,
-    ended: Condvar,
-}
-
-/// The work so far.
-#[derive(Debug)]
-struct Work {
-    files: Files,
-    begin: Instant,
-    /// The end of the last read.
-    last: Instant,
-    /// The missing bytes that were read.
-    read_bytes: u64,
-    /// True if the budget did not hold all missing bytes, and what the budget is.
-    is_full: bool,
-    budget: String,
-    has_ended: bool,
-}
-
-/// The work of a [`ReadAhead`], in bytes.
-#[derive(Clone, Debug, Default)]
-pub struct Report {
-    /// Bytes that were read.
-    pub read_bytes: u64,
-    /// Bytes that were cached when their file was examined.
-    pub was_resident_bytes: u64,
-    /// Bytes that were read and left the page cache again, and that the program was not seen to use.
-    pub wasted_bytes: u64,
-    /// The bytes that were read per second, from the beginning to the end of the last read.
-    pub bytes_per_s: u64,
-    /// Missing bytes that were neither read nor used, because the budget does not hold all missing
-    /// bytes.
-    pub not_read_bytes: u64,
-    /// The reason; `None` if the budget holds all missing bytes.
-    pub not_read_reason: Option<String>,
+    shared: Shared,
 }
 
 impl ReadAhead {
     /// Nothing is read before [`run`](ReadAhead::run). The stop ends it.
     pub fn new(chosen: Vec<Chosen>, budget: Allowed, stop: Stop) -> ReadAhead {
-        let now = Instant::now();
         ReadAhead {
             chosen,
-            budget,
-            stop,
-            work: Mutex::new(Work {
-                files: Files::default(),
-                begin: now,
-                last: now,
-                read_bytes: 0,
-                is_full: false,
-                budget: String::new(),
-                has_ended: false,
-            }),
-            ended: Condvar::new(),
+            shared: Shared::new(budget, stop),
         }
     }
 
     /// The stop that ends the work.
     pub fn stop(&self) -> &Stop {
-        &self.stop
+        &self.shared.stop
     }
 
     /// Looks at each path, and reports those that are neither a regular file nor a directory.
     pub fn look(&self, reporter: &dyn Reporter) {
-        for (path, _) in self.chosen.iter().take_while(|_| !self.stop.asked()) {
+        for (path, _) in self.chosen.iter().take_while(|_| !self.shared.stop.asked()) {
             let _: Option<Given> = given(path, Kinds::Regular, reporter);
         }
     }
@@ -111,10 +65,10 @@ impl ReadAhead {
     /// # Errors
     /// If no engine can be made, for example for lack of memory or threads.
     pub fn run(&self, reporter: &dyn Reporter) -> nowait::Result<()> {
-        self.lock().begin = Instant::now();
-        let read = Reader::new(self, reporter).map(|reader| self.read(reader, reporter));
-        self.lock().has_ended = true;
-        self.ended.notify_all();
+        self.shared.lock().begin = Instant::now();
+        let read = Reader::new(&self.shared, reporter).map(|reader| self.read(reader, reporter));
+        self.shared.lock().has_ended = true;
+        self.shared.ended.notify_all();
         read
     }
 
@@ -131,10 +85,10 @@ impl ReadAhead {
                 Kinds::Regular,
                 walking,
                 reporter,
-                &self.stop,
+                &self.shared.stop,
                 &mut each,
             );
-            if self.stop.asked() || visited.is_err() {
+            if self.shared.stop.asked() || visited.is_err() {
                 break;
             }
         }
@@ -143,16 +97,16 @@ impl ReadAhead {
 
     /// Waits until [`run`](ReadAhead::run) has ended, at most this long. Returns false after that.
     pub fn wait(&self, time: Duration) -> bool {
-        let work = self.lock();
+        let work = self.shared.lock();
         let running = |work: &mut Work| !work.has_ended;
-        let waited = self.ended.wait_timeout_while(work, time, running);
+        let waited = self.shared.ended.wait_timeout_while(work, time, running);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     /// The work so far. Counts the pages that are cached now, until a stop is requested.
     pub fn report(&self, stop: &Stop) -> Report {
         let (mut report, files) = {
-            let work = self.lock();
+            let work = self.shared.lock();
             let files = work.files.iter().map(|(_, file)| file.clone());
             (work.report(), files.collect::<Vec<_>>())
         };
@@ -168,6 +122,7 @@ impl ReadAhead {
     /// Evicts what was read, until a stop is requested. What was cached before stays.
     pub fn evict(&self, stop: &Stop) {
         let files: Vec<_> = self
+            .shared
             .lock()
             .files
             .iter()
@@ -175,43 +130,6 @@ impl ReadAhead {
             .collect();
         for file in files.iter().take_while(|_| !stop.asked()) {
             file.examined.evict(&file.read);
-        }
-    }
-
-    /// The state is consistent after each change.
-    fn lock(&self) -> MutexGuard<'_, Work> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Work {
-    /// Counts the first `n` bytes of a piece.
-    fn read(&mut self, piece: &Piece, n: u64) {
-        let start = piece.range.start;
-        self.files.read(piece.file, start..start + n);
-        self.read_bytes += piece.missing.min(n);
-        self.last = Instant::now();
-    }
-
-    /// The numbers that need no query.
-    fn report(&self) -> Report {
-        let seconds = (self.last - self.begin).as_secs_f64();
-        let not_read_bytes = if self.is_full {
-            self.files.unread_bytes()
-        } else {
-            0
-        };
-        Report {
-            read_bytes: self.read_bytes,
-            bytes_per_s: if seconds > 0.0 {
-                (self.read_bytes as f64 / seconds) as u64
-            } else {
-                0
-            },
-            not_read_bytes,
-            not_read_reason: (not_read_bytes > 0)
-                .then(|| format!("{} does not hold all missing data", self.budget)),
-            ..Report::default()
         }
     }
 }

@@ -3,7 +3,7 @@
 from os import fspath
 from os.path import islink, join
 
-from ._nowait import Tree
+from ._nowait import DirEntry, Tree
 
 
 def walk(top, topdown=True, onerror=None, followlinks=False, *, entries=False):
@@ -53,10 +53,13 @@ def walk(top, topdown=True, onerror=None, followlinks=False, *, entries=False):
             below = join(path, name)
             # A name that the program has added has no number.
             number = numbers.pop(name, -1)
+            if number is None or (topdown and not followlinks and islink(below)):
+                # Also what the program has replaced by a link since.
+                numbers[name] = None if number == -1 else number
+                continue
             if number == -1:
-                number = tree.add(below) if followlinks or not islink(below) else None
-            if number is not None:
-                wanted.append((below, number, None))
+                number = tree.add(below)
+            wanted.append((below, number, None))
         tree.descend(
             [number for _, number, _ in wanted], [n for n in numbers.values() if n is not None]
         )
@@ -65,4 +68,4 @@ def walk(top, topdown=True, onerror=None, followlinks=False, *, entries=False):
 
 def _names(directories):
     """The names in the list of directories, as the program has left it."""
-    return [entry if isinstance(entry, (str, bytes)) else entry.name for entry in directories]
+    return [entry.name if isinstance(entry, DirEntry) else fspath(entry) for entry in directories]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -187,6 +188,19 @@ class NowaitFileSystem(LocalFileSystem, AsyncFileSystem):  # type: ignore[misc]
             return False
         return True
 
+    async def _ls(self, path: Any, detail: bool = True, **options: Any) -> list[Any]:
+        return await _in_thread(self.ls, path, detail, **options)  # type: ignore[no-any-return]
+
+    async def _rm(
+        self,
+        path: Any,
+        recursive: bool = False,
+        batch_size: int | None = None,
+        maxdepth: Any = None,
+        **options: Any,
+    ) -> None:
+        await _in_thread(self.rm, path, recursive=recursive, maxdepth=maxdepth)
+
     async def open_async(self, path: Any, mode: str = "rb", **options: Any) -> Any:
         """Open a file for asyncio: a file of `nowait.asyncio_files`."""
         return await asyncio_files.open(self._strip_protocol(path), mode)
@@ -203,7 +217,6 @@ def _threaded(name: str) -> Any:
 
 
 for _name in [
-    "ls",
     "isfile",
     "isdir",
     "mkdir",
@@ -244,6 +257,8 @@ async def _range(
 
 async def _each(calls: list[Any], limit: int | None) -> None:
     """Awaits all calls, at most `limit` at the same time."""
-    limit = limit or 256
+    # Each call opens a file.
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    limit = limit or min(256, max(8, descriptors // 4))
     for begin in range(0, len(calls), limit):
         await asyncio.gather(*[call() for call in calls[begin : begin + limit]])

@@ -19,6 +19,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyType};
 
+use super::hang::python;
 use super::operation::{Operation, Request, Step};
 
 /// The memory of an awaitable.
@@ -125,7 +126,7 @@ fn make(py: Python<'_>) -> PyResult<Py<PyType>> {
 
 /// Calls `body`, and makes an exception of a panic: it must not unwind through the interpreter.
 fn guarded<T>(body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic: Box<dyn Any + Send>| {
+    catch_unwind(AssertUnwindSafe(|| python(body))).unwrap_or_else(|panic: Box<dyn Any + Send>| {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         Err(PySystemError::new_err(format!(

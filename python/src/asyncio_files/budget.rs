@@ -13,6 +13,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyCFunction;
 
 use super::event_loop;
+use super::hang::python;
 
 /// The number of requests.
 const REQUESTS: u32 = 256;
@@ -93,7 +94,8 @@ impl Budget {
     /// Begins a new budget, and schedules its end.
     fn renew(&self, py: Python<'_>, bytes: usize) -> PyResult<()> {
         let running = event_loop::running(py)?;
-        running.call_method1(pyo3::intern!(py, "call_soon"), (reset(py)?,))?;
+        let reset = reset(py)?;
+        python(|| running.call_method1(pyo3::intern!(py, "call_soon"), (reset,)))?;
         self.requests.set(REQUESTS - 1);
         self.bytes.set(BYTES.saturating_sub(bytes));
         self.time.set(Duration::ZERO);

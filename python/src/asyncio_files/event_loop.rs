@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
@@ -20,6 +20,9 @@ use pyo3::types::PyWeakrefReference;
 use pyo3::{PyTraverseError, PyVisit};
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::hang::python;
+use super::operation::InEngine;
+
 /// The operations that one loop waits for.
 ///
 /// The loop holds it as a reader of the eventfd, and nothing else does for long. It goes when the
@@ -27,9 +30,16 @@ use rustix::event::{EventfdFlags, eventfd};
 #[pyclass(frozen, weakref, module = "nowait.asyncio_files")]
 pub struct EventLoop {
     ready: Arc<Ready>,
-    waiting: Mutex<HashMap<u64, Py<PyAny>>>,
+    waiting: Mutex<HashMap<u64, Waits>>,
     next: AtomicU64,
     process: u32,
+}
+
+/// A future of the loop, to be set when the operation wakes.
+struct Waits {
+    future: Py<PyAny>,
+    /// An operation that no awaitable has.
+    runs: Option<InEngine>,
 }
 
 /// The operations whose wakers were called.
@@ -74,7 +84,7 @@ impl EventLoop {
     fn of_running(py: Python<'_>) -> PyResult<(Bound<'_, PyAny>, Bound<'_, EventLoop>)> {
         let running = running(py)?;
         let all = Self::all(py)?;
-        let known = all.call_method1(intern!(py, "get"), (&running,))?;
+        let known = python(|| all.call_method1(intern!(py, "get"), (&running,)))?;
         if let Ok(known) = known.cast::<PyWeakrefReference>()
             && let Some(known) = known.upgrade_as::<EventLoop>()?
             && known.get().process == std::process::id()
@@ -83,8 +93,10 @@ impl EventLoop {
         }
         let made = Bound::new(py, EventLoop::new()?)?;
         let fd = made.get().ready.eventfd.as_raw_fd();
-        running.call_method1("add_reader", (fd, made.getattr("complete")?))?;
-        all.set_item(&running, PyWeakrefReference::new(&made)?)?;
+        let complete = made.getattr("complete")?;
+        python(|| running.call_method1("add_reader", (fd, &complete)))?;
+        let weak = PyWeakrefReference::new(&made)?;
+        python(|| all.set_item(&running, &weak))?;
         Ok((running, made))
     }
 
@@ -116,25 +128,14 @@ impl EventLoop {
 impl EventLoop {
     /// Sets the results of the futures whose operations have woken.
     fn complete(&self, py: Python<'_>) -> PyResult<()> {
-        // The number does not matter, and an eventfd that was read before is no error.
-        let _ = rustix::io::read(&self.ready.eventfd, &mut [0; 8]);
-        let woken = std::mem::take(&mut *lock(&self.ready.list));
-        for operation in woken {
-            let future = lock(&self.waiting).remove(&operation);
-            if let Some(future) = future {
-                let future = future.bind(py);
-                if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
-                    future.call_method1(intern!(py, "set_result"), (py.None(),))?;
-                }
-            }
-        }
-        Ok(())
+        python(|| self.wake_all(py))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         let waiting = self.waiting.try_lock();
         waiting.map_or(Ok(()), |waiting| {
-            waiting.values().try_for_each(|future| visit.call(future))
+            let mut futures = waiting.values().map(|waits| &waits.future);
+            futures.try_for_each(|future| visit.call(future))
         })
     }
 
@@ -146,6 +147,79 @@ impl EventLoop {
     }
 }
 
+impl EventLoop {
+    fn wake_all(&self, py: Python<'_>) -> PyResult<()> {
+        // The number does not matter, and an eventfd that was read before is no error.
+        let _ = rustix::io::read(&self.ready.eventfd, &mut [0; 8]);
+        let woken = std::mem::take(&mut *lock(&self.ready.list));
+        // An exception, such as KeyboardInterrupt, must not keep the other tasks from waking.
+        let mut first = Ok(());
+        for operation in woken {
+            let waits = lock(&self.waiting).remove(&operation);
+            if let Some(waits) = waits {
+                first = first.and(self.wake(py, operation, waits));
+            }
+        }
+        first
+    }
+
+    /// Sets the result of a future, or waits again.
+    fn wake(&self, py: Python<'_>, operation: u64, mut waits: Waits) -> PyResult<()> {
+        let result = match &mut waits.runs {
+            None => Ok(py.None()),
+            Some(runs) => {
+                let waker = self.waker(operation);
+                match runs.as_mut().poll(&mut Context::from_waker(&waker)) {
+                    Poll::Ready(finish) => finish(py),
+                    Poll::Pending => {
+                        lock(&self.waiting).insert(operation, waits);
+                        return Ok(());
+                    }
+                }
+            }
+        };
+        let future = waits.future.bind(py);
+        let is_done = future.call_method0(intern!(py, "done"))?.is_truthy()?;
+        if !is_done {
+            let set = |name, value: &Py<PyAny>| python(|| future.call_method1(name, (value,)));
+            match result {
+                Ok(value) => set(intern!(py, "set_result"), &value)?,
+                Err(error) => set(
+                    intern!(py, "set_exception"),
+                    error.value(py).as_any().as_unbound(),
+                )?,
+            };
+        }
+        Ok(())
+    }
+
+    fn waker(&self, operation: u64) -> Waker {
+        let ready = self.ready.clone();
+        Waker::from(Arc::new(Wakes { ready, operation }))
+    }
+}
+
+/// Runs an operation whatever becomes of the task that has begun it. Returns an asyncio.Future.
+///
+/// # Errors
+/// RuntimeError if no asyncio loop runs.
+pub fn run(py: Python<'_>, mut runs: InEngine) -> PyResult<Py<PyAny>> {
+    let (running, event_loop) = EventLoop::of_running(py)?;
+    let create = || running.call_method0(intern!(py, "create_future"));
+    let future = python(create)?.unbind();
+    let state = event_loop.get();
+    let operation = state.next.fetch_add(1, Relaxed);
+    let result = future.clone_ref(py);
+    let waker = state.waker(operation);
+    if let Poll::Ready(finish) = runs.as_mut().poll(&mut Context::from_waker(&waker)) {
+        runs = Box::pin(std::future::ready(finish));
+        waker.wake_by_ref();
+    }
+    let runs = Some(runs);
+    lock(&state.waiting).insert(operation, Waits { future, runs });
+    Ok(result)
+}
+
 impl Registered {
     /// Makes an asyncio.Future of the running loop, and the waker that sets its result.
     ///
@@ -153,20 +227,22 @@ impl Registered {
     /// RuntimeError if no asyncio loop runs.
     pub fn new(py: Python<'_>) -> PyResult<(Registered, Waker)> {
         let (running, event_loop) = EventLoop::of_running(py)?;
-        let future = running.call_method0(intern!(py, "create_future"))?.unbind();
+        let create = || running.call_method0(intern!(py, "create_future"));
+        let future = python(create)?.unbind();
         let state = event_loop.get();
         let operation = state.next.fetch_add(1, Relaxed);
-        let ready = state.ready.clone();
-        lock(&state.waiting).insert(operation, future.clone_ref(py));
+        let waker = state.waker(operation);
+        let waits = Waits {
+            future: future.clone_ref(py),
+            runs: None,
+        };
+        lock(&state.waiting).insert(operation, waits);
         let registered = Registered {
             event_loop: event_loop.unbind(),
             operation,
             future,
         };
-        Ok((
-            registered,
-            Waker::from(Arc::new(Wakes { ready, operation })),
-        ))
+        Ok((registered, waker))
     }
 
     /// True if the waker was called, or the future was cancelled.

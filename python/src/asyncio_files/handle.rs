@@ -10,15 +10,14 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::awaitable::awaitable;
+use super::event_loop;
 use super::functions::stat_request;
 use super::in_engine::EngineRequest;
 use super::memory::{Writable, copied};
+use super::operation::Request as _;
 use super::read::{ReadAt, ReadIntoAt, ReadRanges};
 use crate::error::call_error;
 use crate::paths;
-
-/// A length above this is reduced to that of the file, before memory is allocated.
-const TRUSTED: usize = 64 << 10;
 
 /// An open file. All methods but `fileno` and `release` return awaitables.
 #[pyclass(subclass, frozen, weakref, module = "nowait.asyncio_files")]
@@ -84,7 +83,7 @@ impl Handle {
     #[inline]
     fn read_at(&self, py: Python<'_>, offset: i64, n: isize) -> PyResult<Py<PyAny>> {
         let handle = self.open()?;
-        let (offset, len) = range(&handle, offset, n)?;
+        let (offset, len) = range(offset, n)?;
         let read = ReadAt {
             handle,
             offset,
@@ -144,7 +143,7 @@ impl Handle {
         let handle = self.open()?;
         let ranges = paths::items(ranges.try_iter()?).map(|item| {
             let (offset, n) = item?.extract()?;
-            range(&handle, offset, n)
+            range(offset, n)
         });
         let ranges = ranges.collect::<PyResult<Vec<_>>>()?;
         awaitable(py, ReadRanges::new(handle, ranges))
@@ -179,8 +178,9 @@ impl Handle {
         awaitable(py, request)
     }
 
-    /// Write bytes at the position of the descriptor, and move it.
-    fn write_next(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    /// Begin to write bytes at the position of the descriptor, which moves. Returns an asyncio.Future
+    /// of the number of bytes. The write goes on if the future is cancelled.
+    fn begin_write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         let handle = self.open()?;
         let data = copied(data)?;
         let write = async move |engine: nowait::Engine| {
@@ -191,7 +191,7 @@ impl Handle {
             let n = written.map_err(|error| call_error(py, &error))?;
             n.into_py_any(py)
         });
-        awaitable(py, request)
+        event_loop::run(py, Box::new(request).start(py)?)
     }
 
     /// Write the file's data and metadata to the disk: fsync(2).
@@ -238,19 +238,9 @@ impl Handle {
 
 /// An offset and a length as the library takes them.
 #[inline]
-fn range(handle: &nowait::Handle, offset: i64, n: isize) -> PyResult<(u64, usize)> {
+fn range(offset: i64, n: isize) -> PyResult<(u64, usize)> {
     let offset = not_negative(offset)?;
-    let mut len = usize::try_from(n).map_err(|_| negative("n"))?;
-    if len > TRUSTED
-        && handle.is_regular()
-        && let Ok(stat) = rustix::fs::fstat(handle)
-    {
-        let rest = (stat.st_size.max(0) as u64).saturating_sub(offset);
-        // A file that reports no size, as those of /proc, is read up to what was asked for.
-        if stat.st_size > 0 {
-            len = len.min(usize::try_from(rest).unwrap_or(usize::MAX));
-        }
-    }
+    let len = usize::try_from(n).map_err(|_| negative("n"))?;
     Ok((offset, len))
 }
 

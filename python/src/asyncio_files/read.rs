@@ -161,6 +161,7 @@ fn cached_bytes<'py>(
     offset: u64,
     len: usize,
 ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+    let len = limited(handle, offset, len);
     filled(py, len, |memory| cached(py, handle, offset, memory))
 }
 
@@ -207,6 +208,7 @@ async fn read(
     offset: u64,
     len: usize,
 ) -> Result<Vec<u8>, Failure> {
+    let len = limited(handle, offset, len);
     let mut buffer = Vec::new();
     buffer.try_reserve_exact(len).map_err(|_| Failure::Memory)?;
     let file = File::from_handle(handle, engine);
@@ -215,4 +217,20 @@ async fn read(
     // The memory may be larger than what was asked for.
     read.buf.truncate(len);
     Ok(read.buf)
+}
+
+/// Reduces a large length to that of the rest of the file, before memory is allocated.
+#[inline]
+fn limited(handle: &Handle, offset: u64, len: usize) -> usize {
+    if len <= WITH_GIL || !handle.is_regular() {
+        return len;
+    }
+    match rustix::fs::fstat(handle) {
+        // A file that reports no size, as those of /proc, is read up to what was asked for.
+        Ok(stat) if stat.st_size > 0 => {
+            let rest = stat.st_size.cast_unsigned().saturating_sub(offset);
+            len.min(usize::try_from(rest).unwrap_or(usize::MAX))
+        }
+        _ => len,
+    }
 }

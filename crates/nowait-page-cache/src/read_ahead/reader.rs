@@ -25,7 +25,7 @@ use super::depth::{self, Depth};
 use super::examined::Examined;
 use super::files::{Files, MAX_READ, Piece, Place};
 use super::follower::Follower;
-use super::{ReadAhead, Work};
+use super::shared::{Shared, Work};
 use crate::file_ref::{FileRef, OpenError, waiting};
 use crate::populate::{null, populate};
 use crate::prefetch::{Budget, Limits, Stopped, engine};
@@ -49,7 +49,7 @@ const WINDOW: u64 = 8 << 20;
 
 /// Reads files ahead.
 pub struct Reader<'a> {
-    shared: &'a ReadAhead,
+    shared: &'a Shared,
     reporter: &'a dyn Reporter,
     engine: LocalEngine,
     budget: Budget,
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// If no engine can be made, for example for lack of memory or threads.
-    pub fn new(shared: &'a ReadAhead, reporter: &'a dyn Reporter) -> nowait::Result<Reader<'a>> {
+    pub fn new(shared: &'a Shared, reporter: &'a dyn Reporter) -> nowait::Result<Reader<'a>> {
         let limits = Limits {
             depth: (depth::LARGEST + MAX_EXAMINED) as u32,
             budget: shared.budget,
@@ -176,7 +176,7 @@ impl<'a> Reader<'a> {
 
     fn is_busy(&self) -> bool {
         let work = self.files();
-        // What the program uses later is not wasted.
+        // Data that the program uses later is not wasted.
         let follows = !self.fits(&work.files) && self.started > 0;
         !self.unexamined.is_empty()
             || self.engine.in_flight() > 0

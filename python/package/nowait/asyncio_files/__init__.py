@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from .._nowait import Handle, open_handle, rename, stat, unlink
 from ._binary import BinaryFile, BinaryReader, BinaryWriter
 from ._file import Opened
-from ._text import DECODERS, TextFile, TextReader, TextWriter, codec
+from ._text import DECODERS, HANDLERS, TextFile, TextReader, TextWriter, codec
 
 __all__ = ["BinaryFile", "TextFile", "open", "rename", "scandir", "stat", "unlink"]
 
@@ -171,12 +171,31 @@ async def _handle(
     if isinstance(file, int):
         if file < 0:
             raise ValueError("negative file descriptor")
+        if isdir(os.fstat(file).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file)
         return Handle.of_descriptor(file if closefd else os.dup(file))
     if opener is None:
         return await open_handle(file, flags, 0o666)
     loop = asyncio.get_running_loop()
     call = partial(opener, file, flags)  # type: ignore[arg-type]
-    return Handle.of_descriptor(await loop.run_in_executor(executor, call))
+    opening = loop.run_in_executor(executor, call)
+    try:
+        descriptor = await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_close_opened)
+        raise
+    if not isinstance(descriptor, int):
+        raise TypeError("expected integer from opener")
+    if descriptor < 0:
+        raise ValueError(f"opener returned {descriptor}")
+    os.set_inheritable(descriptor, False)
+    return Handle.of_descriptor(descriptor)
+
+
+def _close_opened(opening: asyncio.Future[int]) -> None:
+    """Closes the descriptor of an open() that was cancelled."""
+    if not opening.cancelled() and opening.exception() is None:
+        os.close(opening.result())
 
 
 def _kind(handle: Handle, opened: Opened) -> type[BinaryFile] | type[TextFile]:

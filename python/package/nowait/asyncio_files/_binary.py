@@ -17,7 +17,8 @@ class BinaryFile(File[bytes]):
 
     @property
     def mode(self) -> str:
-        return str(self._file.mode)
+        mode = str(self._file.mode)
+        return mode.replace("w", "x") if "x" in self._opened.mode else mode
 
     @property
     def raw(self) -> Any:
@@ -129,6 +130,8 @@ class BinaryReader(Reader[bytes], BinaryFile):
         if whence == os.SEEK_SET and offset >= 0 and not self._turn.busy and not self.closed:
             self._move(offset)
             return offset
+        if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):
+            return await super().seek(offset, whence)
         async with self._turn:
             self._check()
             return await self._seek(offset, whence)

@@ -132,7 +132,7 @@ class Reader(File[Data]):
         elif whence == os.SEEK_END:
             position = (await self.stat()).st_size + offset
         else:
-            return int(await self._in_thread(self._call, "seek", offset, whence))
+            raise ValueError(f"invalid whence ({whence}, should be 0, 1 or 2)")
         if position < 0:
             raise OSError(22, os.strerror(22))
         self._move(position)
@@ -140,17 +140,29 @@ class Reader(File[Data]):
 
 
 class Writer(File[Data]):
-    """A regular file that is only written. Its buffer has bytes."""
+    """A regular file that is only written. Its buffer has bytes.
+
+    A write goes on if its task is cancelled, or if asyncio.run() ends: the next one begins after it.
+    """
 
     def __init__(self, handle: Handle, opened: Opened) -> None:
         super().__init__(handle, opened)
         self._pending = bytearray()
         self._limit = opened.buffering if opened.buffering > 1 else LARGEST
+        # The write that is under way, with its bytes and the position where it has begun.
         self._writing: asyncio.Future[int] | None = None
+        self._written = (b"", 0)
+        # True if the last write has failed: no more is taken than the buffer holds.
+        self._has_failed = False
+        # True if all must be written without another call.
+        self._is_closing = False
 
     async def _add(self, data: Any) -> None:
         """Adds bytes to the buffer, and writes it if it is full."""
         self._check()
+        if self._has_failed and len(self._pending) >= self._limit:
+            async with self._turn:
+                await self._flush()
         self._pending += data
         if len(self._pending) < self._limit:
             await give_way(len(data))
@@ -159,18 +171,57 @@ class Writer(File[Data]):
                 await self._flush()
 
     async def _flush(self) -> None:
-        # A flush that was cancelled goes on in the engine: its bytes come first.
-        await self._written()
-        if self._pending:
-            data = bytes(self._pending)
-            self._pending.clear()
-            self._writing = asyncio.ensure_future(self.write_next(data))
-            await self._written()
+        while self._pending or self._writing:
+            writing = self._begin()
+            try:
+                await asyncio.shield(writing)
+            finally:
+                if writing.done():
+                    # The callback may not have been called yet.
+                    self._has_written(writing)
 
-    async def _written(self) -> None:
-        if self._writing is not None:
-            await asyncio.shield(self._writing)
-            self._writing = None
+    def _begin(self) -> asyncio.Future[int]:
+        """The write that is under way, or a new one of the whole buffer."""
+        if self._writing is None:
+            self._written = bytes(self._pending), os.lseek(self.fileno(), 0, os.SEEK_CUR)
+            self._pending.clear()
+            self._writing = self.begin_write(self._written[0])
+            self._writing.add_done_callback(self._has_written)
+        return self._writing
+
+    def _has_written(self, writing: asyncio.Future[int]) -> None:
+        if writing is not self._writing:
+            return
+        self._writing = None
+        data, begun = self._written
+        self._written = b"", 0
+        if writing.cancelled() or self.closed:
+            return
+        self._has_failed = writing.exception() is not None
+        if self._has_failed:
+            # As in `io`, what was not written stays in the buffer.
+            n = os.lseek(self.fileno(), 0, os.SEEK_CUR) - begun
+            self._pending[:0] = data[max(0, n) :]
+            if self._is_closing:
+                self._release()
+        elif self._is_closing:
+            if self._pending:
+                self._begin()
+            else:
+                self._release()
+
+    async def _finish(self) -> None:
+        try:
+            await self._flush()
+        except asyncio.CancelledError:
+            # It is closed after the last write.
+            self._is_closing = True
+            if self._pending or self._writing:
+                self._begin()
+            raise
+        except OSError:
+            self._release()
+            raise
 
     async def flush(self) -> None:
         async with self._turn:
@@ -180,12 +231,23 @@ class Writer(File[Data]):
     async def tell(self) -> int:
         async with self._turn:
             self._check()
-            await self._written()
+            if self._writing:
+                await asyncio.shield(self._writing)
             return os.lseek(self.fileno(), 0, os.SEEK_CUR) + len(self._pending)
+
+    def _write_rest(self) -> None:
+        """Writes the buffer in this thread."""
+        view = memoryview(bytes(self._pending))
+        self._pending.clear()
+        while view:
+            view = view[os.write(self.fileno(), view) :]
 
     def detach(self) -> Any:
         self._check()
-        with open(os.dup(self.fileno()), "wb") as file:
-            file.write(self._pending)
-        self._pending.clear()
+        self._write_rest()
         return super().detach()
+
+    def __del__(self) -> None:
+        super().__del__()
+        if not self.closed:
+            self._write_rest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import warnings
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Callable, Generic, NamedTuple, Self, TypeVar
@@ -62,17 +63,34 @@ class File(Handle, Generic[Data]):
             self._made = self._opened.io(self.fileno(), closefd=False)
         return self._made
 
-    async def _in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Calls a function in a thread of the executor."""
+    async def _in_turn(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls a function in a thread of the executor. The turn lasts until the function has returned,
+        also if the task is cancelled. It is the caller's turn."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._opened.executor, partial(call, *arguments))
+        try:
+            called = loop.run_in_executor(self._opened.executor, partial(call, *arguments))
+        except BaseException:
+            self._turn.release()
+            raise
+        called.add_done_callback(self._has_returned)
+        return await asyncio.shield(called)
+
+    def _has_returned(self, called: asyncio.Future[Any]) -> None:
+        if not called.cancelled():
+            # Of a call whose task was cancelled, the exception is dropped.
+            called.exception()
+        self._turn.release()
 
     async def _delegate(self, name: str, *arguments: Any) -> Any:
         """Calls a method of the file object of `io` in a thread."""
-        async with self._turn:
+        await self._turn.take()
+        try:
             self._check()
             await self._flush()
-            return await self._in_thread(self._call, name, *arguments)
+        except BaseException:
+            self._turn.release()
+            raise
+        return await self._in_turn(self._call, name, *arguments)
 
     def _call(self, name: str, *arguments: Any) -> Any:
         return getattr(self._file, name)(*arguments)
@@ -95,20 +113,34 @@ class File(Handle, Generic[Data]):
         return file.detach()
 
     async def close(self) -> None:
-        """Write what is buffered, and close the file. A second call has no effect."""
+        """Write what is buffered, and close the file. A second call has no effect.
+
+        If the write fails, the exception is raised, and the file is closed.
+        """
         if self._is_detached:
             raise ValueError("underlying buffer has been detached")
         if self.closed:
             return
-        async with self._turn:
-            try:
-                await self._flush()
-            finally:
-                if self._is_read_only:
-                    self._release()
-                else:
-                    # close(2) of such a file may write.
-                    await self._in_thread(self._release)
+        await self._turn.take()
+        try:
+            if not self.closed:
+                await self._finish()
+        except BaseException:
+            self._turn.release()
+            raise
+        if self._is_read_only and self._made is None or self.closed:
+            self._turn.release()
+            self._release()
+        else:
+            # close(2) of such a file may write.
+            await self._in_turn(self._release)
+
+    async def _finish(self) -> None:
+        """Writes what a subclass has buffered before the file is closed. It is the caller's turn."""
+
+    def __del__(self) -> None:
+        if not self.closed:
+            warnings.warn(f"unclosed file {self!r}", ResourceWarning, source=self, stacklevel=2)
 
     def _release(self) -> None:
         try:
@@ -184,7 +216,7 @@ class File(Handle, Generic[Data]):
         """Read one line with its end, or at most `limit` bytes or characters of it."""
         return await self._delegate("readline", limit)  # type: ignore[no-any-return]
 
-    async def readlines(self, hint: int = -1, /) -> list[Data]:
+    async def readlines(self, hint: int | None = -1, /) -> list[Data]:
         """Read all lines, or at least `hint` bytes or characters."""
         return await self._delegate("readlines", hint)  # type: ignore[no-any-return]
 

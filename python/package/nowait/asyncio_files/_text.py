@@ -21,6 +21,9 @@ DECODERS: dict[str, Callable[[bytes, str, bool], tuple[str, int]]] = {
     "iso8859-1": lambda data, errors, _: codecs.latin_1_decode(data, errors),
 }
 
+#: The error handlers that make at most one character of a byte.
+HANDLERS = {None, "strict", "ignore", "replace", "surrogateescape"}
+
 #: The largest position that is a number of bytes alone: `io` puts more into larger ones.
 LARGEST_OFFSET = (1 << 63) - 1
 
@@ -80,6 +83,8 @@ class TextReader(Reader[str], TextFile):
         self._is_plain = opened.newline == "\n"
         self._has_lines = False
         self._is_delegated = False
+        # The position at which the file object of `io` begins.
+        self._begin_at: int | None = None
 
     @property
     def newlines(self) -> str | tuple[str, ...] | None:
@@ -87,16 +92,19 @@ class TextReader(Reader[str], TextFile):
         return "\n" if is_known else super().newlines
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        if self._is_delegated:
-            return TextFile._call(self, name, *arguments)
-        result = super()._call(name, *arguments)
-        if self._offset > LARGEST_OFFSET:
-            self._delegate_all()
-        return result
+        if not self._is_delegated:
+            result = super()._call(name, *arguments)
+            if self._offset > LARGEST_OFFSET:
+                self._delegate_all()
+            return result
+        if self._begin_at is not None:
+            self._file.seek(self._begin_at)
+            self._begin_at = None
+        return TextFile._call(self, name, *arguments)
 
     def _delegate_all(self) -> None:
         """Leaves all to the file object of `io`."""
-        self._file.seek(self._position())
+        self._begin_at = self._position()
         self._is_delegated = True
         self._forget(0)
 
@@ -111,19 +119,20 @@ class TextReader(Reader[str], TextFile):
 
     async def _either(self, name: str, size: int, method: Callable[[int], Awaitable[str]]) -> str:
         """Calls a method of this class, or that of the file object of `io`."""
-        async with self._turn:
+        await self._turn.take()
+        try:
             self._check()
             if not self._is_delegated:
                 try:
-                    return await method(size)
+                    result = await method(size)
+                    self._turn.release()
+                    return result
                 except CarriageReturn:
-                    await self._in_thread(self._delegate_all)
-            return str(await self._in_thread(self._call, name, size))
-
-    async def read(self, n: int | None = -1, /) -> str:
-        if n is None or n < 0:
-            return await self._either("read", -1, self._text)
-        return await self._either("read", n, self._characters)
+                    self._delegate_all()
+        except BaseException:
+            self._turn.release()
+            raise
+        return str(await self._in_turn(self._call, name, size))
 
     async def _text(self, _: int) -> str:
         position = self._position()
@@ -191,8 +200,8 @@ class TextReader(Reader[str], TextFile):
             self._move(position)
             raise
 
-    async def readlines(self, hint: int = -1, /) -> list[str]:
-        if hint > 0:
+    async def readlines(self, hint: int | None = -1, /) -> list[str]:
+        if hint is not None and hint > 0:
             return await self._lines(hint)
         newline = self._opened.newline
         # The ends of lines are translated already.
@@ -200,11 +209,11 @@ class TextReader(Reader[str], TextFile):
         return text.readlines()
 
     async def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        if whence != os.SEEK_SET or not 0 <= offset <= LARGEST_OFFSET or self._is_delegated:
+            return await super().seek(offset, whence)
         async with self._turn:
             self._check()
-            if whence == os.SEEK_SET and 0 <= offset <= LARGEST_OFFSET and not self._is_delegated:
-                return await self._seek(offset, whence)
-            return int(await self._in_thread(self._call, "seek", offset, whence))
+            return await self._seek(offset, whence)
 
     async def tell(self) -> int:
         if self._is_delegated:

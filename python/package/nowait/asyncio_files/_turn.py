@@ -7,7 +7,7 @@ from collections import deque
 
 
 class Turn:
-    """A lock for the tasks of one event loop.
+    """A lock for tasks.
 
     It is asyncio.Lock without its cost: a caller that finds `busy` false may set it, and call
     release() later.
@@ -19,7 +19,8 @@ class Turn:
         self.busy = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def __aenter__(self) -> None:
+    async def take(self) -> None:
+        """Waits for a turn, which release() ends."""
         if not self.busy:
             self.busy = True
             return
@@ -33,6 +34,9 @@ class Turn:
                 self.release()
             raise
 
+    async def __aenter__(self) -> None:
+        await self.take()
+
     async def __aexit__(self, *exception: object) -> None:
         self.release()
 
@@ -40,7 +44,19 @@ class Turn:
         """Ends a turn. The next one is that of the task that has waited longest."""
         while self._waiting:
             future = self._waiting.popleft()
-            if not future.done():
-                future.set_result(None)
+            loop = future.get_loop()
+            if loop is asyncio.get_running_loop():
+                if not future.done():
+                    future.set_result(None)
+                    return
+            elif not loop.is_closed():
+                # A task of another thread.
+                loop.call_soon_threadsafe(self._pass_to, future)
                 return
         self.busy = False
+
+    def _pass_to(self, future: asyncio.Future[None]) -> None:
+        if future.done():
+            self.release()
+        else:
+            future.set_result(None)
