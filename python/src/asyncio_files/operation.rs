@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use super::budget;
-use super::event_loop::Registered;
+use super::event_loop::{self, Registered};
 
 /// Converts the result of the engine for Python, in the loop's thread.
 pub type Finish = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
@@ -63,10 +63,14 @@ impl Operation {
         match self {
             Operation::New(request) => match budget::spend(py, request.bytes()) {
                 Ok(true) => begin(py, request),
-                Ok(false) => {
-                    budget::waits();
-                    (Operation::Paused(request), Ok(Step::Yield(py.None())))
-                }
+                // Another library's loop takes no pause. A budget may be left over from asyncio's.
+                Ok(false) => match event_loop::running(py) {
+                    Ok(_) => {
+                        budget::waits();
+                        (Operation::Paused(request), Ok(Step::Yield(py.None())))
+                    }
+                    Err(error) => (Operation::Done, Err(error)),
+                },
                 Err(error) => (Operation::Done, Err(error)),
             },
             // Other tasks had their turn.
