@@ -37,7 +37,7 @@ def test_those_of_aiofiles(tmp_path):
     assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= 200, done.stdout
 
 
-@pytest.mark.parametrize("function", ["walk", "scandir", "scandir_with_stat"])
+@pytest.mark.parametrize("function", ["walk", "walk_ahead", "scandir", "scandir_with_stat"])
 def test_those_of_cpython(function):
     if not importlib.util.find_spec("test.test_os"):
         skip("CPython's tests are not installed (Debian: libpython3.11-testsuite)")

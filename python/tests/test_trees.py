@@ -7,10 +7,18 @@ from pathlib import Path
 
 import pytest
 from helpers import descriptors, python
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nowait
+
+
+@pytest.fixture(autouse=True, params=["cached", "ahead"])
+def how(request, monkeypatch):
+    """The directories of the tests are cached; with "ahead" they are listed as if they were not."""
+    if request.param == "ahead":
+        monkeypatch.setattr("nowait._walk._SLOW", -1)
+
 
 #: Directories are dictionaries; files, links and odd names are what their value says.
 NAMES = st.sampled_from(["a", "b", "é", "\udcff", "with space", "c.txt", ".d", "\n"])
@@ -62,7 +70,9 @@ def entry_facts(entry: "os.DirEntry[str] | nowait.DirEntry") -> tuple[object, ..
     return tuple(facts)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.dictionaries(NAMES, TREES, max_size=6), st.booleans(), st.booleans(), st.booleans())
 def test_a_directory_is_that_of_os(tmp_path_factory, tree, stat, is_bytes, slash):
     path = str(tmp_path_factory.mktemp("tree"))
@@ -85,7 +95,9 @@ def walked(walk, *arguments, edit=None, **options):
     return sorted(result) if not options.get("topdown", True) else result
 
 
-@settings(max_examples=60, deadline=None)
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.dictionaries(NAMES, TREES, max_size=6), st.booleans(), st.booleans(), st.booleans())
 def test_a_walk_is_that_of_os(tmp_path_factory, tree, topdown, is_bytes, slash):
     path = str(tmp_path_factory.mktemp("tree"))
@@ -227,6 +239,7 @@ def test_few_descriptors_are_enough(tmp_path):
     build(tmp_path, {str(i): {str(j): {"f": "file"} for j in range(20)} for i in range(20)})
     code = """if True:
         import os, resource, sys, nowait
+        nowait._walk._SLOW = -1
         list(nowait.walk(sys.argv[1]))
         used = len(os.listdir("/proc/self/fd"))
         resource.setrlimit(resource.RLIMIT_NOFILE, (used + 2, used + 2))
@@ -261,6 +274,7 @@ def test_a_forked_child_walks_anew(tmp_path):
     build(tmp_path, {str(i): {"f": "file"} for i in range(50)})
     code = """if True:
         import os, sys, nowait
+        nowait._walk._SLOW = -1
         walk = nowait.walk(sys.argv[1])
         entries = nowait.scandir(sys.argv[1])
         next(walk), next(entries)
@@ -291,7 +305,6 @@ def test_a_deep_tree(tmp_path):
 
 
 def test_a_walk_that_calls_itself(tmp_path):
-    build(tmp_path, {"a": {}, "b": {}})
     walk = nowait.walk(tmp_path / "none", onerror=lambda error: next(walk))
     with pytest.raises(ValueError, match="already executing"):
         next(walk)

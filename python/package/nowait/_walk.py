@@ -1,16 +1,24 @@
-"""walk() lists the directories of a tree ahead of the program."""
+"""walk() lists the directories of a tree ahead of the program, unless they are cached."""
 
-from os import fspath
+from os import fspath, scandir
 from os.path import islink, join
+from time import perf_counter
 
 from ._nowait import DirEntry, Tree
+
+#: A directory was not cached if it took longer to list than `_SLOW`, and `_SLOW_ENTRY` for each entry, in
+#: seconds. Then the next `_AHEAD` directories are listed ahead.
+_SLOW, _SLOW_ENTRY, _AHEAD = 2e-4, 2e-6, 256
+#: The number of directories that the tree is told of at once. It lists fewer of them at the same time.
+_TOLD = 1024
 
 
 def walk(top, topdown=True, onerror=None, followlinks=False, *, entries=False):
     """Walk a tree, with the interface and the results of os.walk().
 
-    Up to 64 directories are listed ahead, at the same time and without the GIL, in the order in which
-    they will be returned. What the program removes from the list of directories is not entered.
+    If the directories are not cached, up to 64 are listed ahead, at the same time and without the GIL,
+    in the order in which they will be returned. What the program removes from the list of directories
+    is not entered.
 
     Args:
         top: The root: str, bytes or os.PathLike.
@@ -30,40 +38,85 @@ def walk(top, topdown=True, onerror=None, followlinks=False, *, entries=False):
     """
     top = fspath(top)
     tree = Tree(top, followlinks, entries)
-    stack = [(top, 0, None)]
+    # The path, the number in the tree if it has one, and the lists of a directory to be returned.
+    stack = [[top, None, None]]
+    ahead = 1 if entries else 0
     while stack:
         path, number, listed = stack.pop()
         if listed:
             yield path, *listed
             continue
         try:
-            listing = tree.list(number, path)
+            if ahead or number is not None:
+                if number is None:
+                    number = _tell(tree, path, stack)
+                listing = tree.list(number, path)
+                directories, others = listing.directories, listing.others
+                found = [_LINK if number is None else number for number in listing.numbers]
+                numbers = dict(zip(_names(directories), found))
+                ahead -= not entries and ahead > 0
+            else:
+                begin = perf_counter()
+                directories, others, numbers = _list(path, followlinks)
+                limit = _SLOW + _SLOW_ENTRY * (len(directories) + len(others))
+                ahead = _AHEAD if perf_counter() - begin > limit else 0
         except OSError as error:
             if onerror is not None:
                 onerror(error)
             continue
-        directories, others = listing.directories, listing.others
-        numbers = dict(zip(_names(directories), listing.numbers))
         if topdown:
             yield path, directories, others
         else:
-            stack.append((path, number, (directories, others)))
+            stack.append([path, number, (directories, others)])
         wanted = []
         for name in _names(directories):
             below = join(path, name)
             # A name that the program has added has no number.
-            number = numbers.pop(name, -1)
-            if number is None or (topdown and not followlinks and islink(below)):
+            number = numbers.pop(name, _ADDED)
+            if number is _LINK or (topdown and not followlinks and islink(below)):
                 # Also what the program has replaced by a link since.
-                numbers[name] = None if number == -1 else number
+                numbers[name] = number
                 continue
-            if number == -1:
-                number = tree.add(below)
-            wanted.append((below, number, None))
-        tree.descend(
-            [number for _, number, _ in wanted], [n for n in numbers.values() if n is not None]
-        )
+            wanted.append([below, None if number is _ADDED else number, None])
+        told = [number for _, number, _ in wanted if number is not None]
+        unwanted = [number for number in numbers.values() if isinstance(number, int)]
+        if told or unwanted:
+            tree.descend(told, unwanted)
         stack.extend(reversed(wanted))
+
+
+#: The numbers of a link that is not entered, and of a name that was not listed.
+_LINK, _ADDED = "link", "added"
+
+
+def _tell(tree, path, stack):
+    """Adds a directory, and those that will be wanted after it, to the tree."""
+    first = tree.add(path)
+    numbers = [first]
+    for item in reversed(stack[-_TOLD:]):
+        if item[1] is None and item[2] is None:
+            item[1] = tree.add(item[0])
+            numbers.append(item[1])
+    tree.descend(numbers, [])
+    return first
+
+
+def _list(path, followlinks):
+    """The names of a directory as os.walk() lists them, and what is known of each directory."""
+    directories, others, numbers = [], [], {}
+    with scandir(path) as found:
+        for entry in found:
+            try:
+                is_directory = entry.is_dir()
+            except OSError:
+                is_directory = False
+            if not is_directory:
+                others.append(entry.name)
+                continue
+            directories.append(entry.name)
+            is_entered = followlinks or not entry.is_symlink()
+            numbers[entry.name] = None if is_entered else _LINK
+    return directories, others, numbers
 
 
 def _names(directories):

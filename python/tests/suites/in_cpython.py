@@ -13,8 +13,11 @@ AFTER_REMOVAL = {"test_removed_dir", "test_removed_file"}
 DIFFERENT = {"test_bytes_like"}
 
 function = sys.argv.pop()
-if function == "walk":
+if function in ("walk", "walk_ahead"):
     os.walk = nowait.walk
+    if function == "walk_ahead":
+        # As if the directories were not cached.
+        nowait._walk._SLOW = -1
     classes = ["WalkTests", "BytesWalkTests"]
 else:
     has_stat = function == "scandir_with_stat"
