@@ -39,6 +39,7 @@ use super::core::Core;
 use super::features::{Feature, Features};
 use super::request::{Outcome, Request};
 use crate::error::ErrorKind;
+use crate::handle::Handle;
 use crate::handle::registered::Table;
 use crate::op::{Kind, Step};
 use crate::policy::provenance::{Arrival, ServedBy};
@@ -516,7 +517,9 @@ impl Ring {
             return Step::Done(result);
         };
         if let Ok(n) = result {
-            if arrival == Arrival::CompletedInline {
+            // A device may answer before the submission returns.
+            let is_direct = || request.op.body.kind.handle().is_some_and(Handle::is_direct);
+            if arrival == Arrival::CompletedInline && !is_direct() {
                 self.core.policy.counters.count(Count::RingHits);
             }
             request.arrived(n, arrival);
