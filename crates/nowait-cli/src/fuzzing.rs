@@ -228,6 +228,8 @@ pub fn mapping(range: (u64, u64), device: (u32, u32), inode: u64, path: &[u8], l
     let mut line = format!("{head:<73}").into_bytes();
     line.extend(proc::in_maps(path));
     let expected = (inode != 0).then(|| Mapping {
+        addresses: from..to,
+        offset: from,
         inode,
         device,
         path: proc::in_maps(path),
