@@ -68,7 +68,13 @@ async def compare(path: Path, calls: list[Any], cached: bool, *arguments: Any) -
                 got = await awaited(lambda: getattr(ours, name)(*same))
                 assert got == expected, (name, given)
                 assert same == given
+                if "ignore" in arguments:
+                    # Before and after bytes that are ignored are the same position.
+                    continue
                 position = outcome(theirs.tell)
+                if isinstance(position, int) and position >= 1 << 63:
+                    # A position beside a carriage return has several numbers.
+                    continue
                 assert await awaited(ours.tell) == position, (name, given)
 
 
@@ -159,3 +165,19 @@ def test_writes_are_those_of_open(
 
     asyncio.run(compare())
     assert paths[1].read_bytes() == paths[0].read_bytes()
+
+
+def test_an_error_handler_may_make_several_characters(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"\xffabc\n" * 100)
+
+    async def main() -> None:
+        for encoding in ["utf-8", "ascii"]:
+            for newline in [None, "\n"]:
+                given = {"encoding": encoding, "errors": "backslashreplace", "newline": newline}
+                with open(path, **given) as theirs:  # type: ignore[call-overload]
+                    async with asyncio_files.open(path, "r", **given) as ours:
+                        for n in [1, 2, 1, 3, 200]:
+                            assert await ours.read(n) == theirs.read(n)
+
+    asyncio.run(main())

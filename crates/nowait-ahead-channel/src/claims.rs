@@ -1,9 +1,9 @@
-//! Which files are open in one place only, so that the program may evict them when it closes them.
+//! Claims of open files. The program may evict a file that has one claim alone when it closes the file.
 //!
-//! A survey of a file that is open elsewhere counts pages that the other one has read. So the first
-//! one must not be forgotten before both are closed. Who opens a file claims it before the survey.
-//! Who finds a claim marks the file as shared, and `nowait run` evicts it. Files are told apart by a
-//! hash: different files may be taken for one, which is then shared.
+//! A survey of a file that is open twice also counts pages that the other reader has read, so the first
+//! survey must be kept until both have closed the file. A program claims a file before it surveys it. If
+//! the file is claimed already, the claim becomes shared, and `nowait run` evicts the file. A hash of
+//! the file selects the claim. Two files with the same hash count as one shared file.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,7 +16,8 @@ const SHARED: u64 = u64::MAX;
 pub(crate) struct Claims([AtomicU64; FILES]);
 
 impl Claims {
-    /// Claims a file with a token that nobody else has. Returns false if the file is shared.
+    /// Claims a file with a token, which is different for each claim. Returns false if the file is
+    /// shared.
     pub fn claim(&self, id: (u64, u64), token: u64) -> bool {
         let place = self.of(id);
         let is_free = place

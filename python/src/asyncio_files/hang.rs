@@ -1,13 +1,13 @@
 //! Calls of Python in a thread that the interpreter may end.
 //!
 //! When the interpreter shuts down, CPython ends a thread that asks for the GIL: before 3.14 by
-//! pthread_exit(3), which unwinds the thread's stack. Rust must not catch that, and the destructors of
+//! pthread_exit(3), which unwinds the stack of the thread. Rust must not catch that, and destructors of
 //! Python objects must not run without the GIL.
 
 use std::thread;
 use std::time::Duration;
 
-/// Ends nothing: the thread sleeps until the process ends, as CPython 3.14 lets it do.
+/// Stops the unwinding: the thread sleeps until the process ends, as in CPython 3.14.
 struct Hang;
 
 impl Drop for Hang {

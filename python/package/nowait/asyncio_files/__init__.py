@@ -206,10 +206,10 @@ def _kind(handle: Handle, opened: Opened) -> type[BinaryFile] | type[TextFile]:
         if not has_own or opened.buffering == 0:
             return BinaryFile
         return BinaryReader if reads else BinaryWriter
-    has_own = has_own and opened.buffering != 1 and codec(opened.encoding) in DECODERS
-    if reads:
-        return TextReader if has_own and opened.newline in (None, "", "\\n") else TextFile
-    return TextWriter if has_own and opened.newline in (None, "", "\\n") else TextFile
+    has_own = has_own and opened.buffering != 1 and opened.newline in (None, "", "\n")
+    if not has_own or codec(opened.encoding) not in DECODERS or opened.errors not in HANDLERS:
+        return TextFile
+    return TextReader if reads else TextWriter
 
 
 def _flags(mode: str) -> int:

@@ -134,6 +134,11 @@ class TextReader(Reader[str], TextFile):
             raise
         return str(await self._in_turn(self._call, name, size))
 
+    async def read(self, n: int | None = -1, /) -> str:
+        if n is None or n < 0:
+            return await self._either("read", -1, self._text)
+        return await self._either("read", n, self._characters)
+
     async def _text(self, _: int) -> str:
         position = self._position()
         data = await self._rest()
