@@ -140,6 +140,9 @@ WRITES = st.one_of(
 def test_writes_are_those_of_open(
     tmp_path_factory: Any, calls: list[Any], mode: str, binary: bool, buffering: int
 ) -> None:
+    if mode == "a":
+        # A read that is refused writes the buffer first, which moves the position to the end.
+        calls = [call for call in calls if call[0] != "read"]
     directory = tmp_path_factory.mktemp("write")
     paths = [directory / "theirs", directory / "ours"]
     for path in paths:
