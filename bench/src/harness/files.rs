@@ -8,6 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, FallocateFlags};
+use rustix::io::Errno;
 use serde::Serialize;
 use tempfile::TempDir;
 
@@ -276,15 +277,26 @@ fn check_space(directory: &Path, need: u64, remedy: &str) -> Result<(), Problem>
     }
 }
 
-/// The free bytes of a filesystem.
+/// The free bytes of the filesystem of a directory, which may be one that could not be made.
 fn free(directory: &Path) -> rustix::io::Result<u64> {
-    let stat = rustix::fs::statvfs(directory)?;
+    let stat = statvfs(directory)?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 /// Returns true if a filesystem has a limit of inodes, and none is free.
 fn lacks_inodes(directory: &Path) -> bool {
-    rustix::fs::statvfs(directory).is_ok_and(|stat| stat.f_files > 0 && stat.f_favail == 0)
+    statvfs(directory).is_ok_and(|stat| stat.f_files > 0 && stat.f_favail == 0)
+}
+
+/// The filesystem of a directory, or of its closest parent that exists.
+fn statvfs(directory: &Path) -> rustix::io::Result<rustix::fs::StatVfs> {
+    let mut closest = directory;
+    loop {
+        match (rustix::fs::statvfs(closest), closest.parent()) {
+            (Err(Errno::NOENT), Some(parent)) => closest = parent,
+            (result, _) => return result,
+        }
+    }
 }
 
 /// The message of a full filesystem.

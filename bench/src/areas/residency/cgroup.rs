@@ -70,10 +70,12 @@ impl Cgroup {
     }
 
     /// Limits the cgroup to this many bytes. The kernel reclaims the rest before this returns.
-    pub fn limit(&self, bytes: u64) -> Result<(), Problem> {
+    ///
+    /// # Errors
+    /// `EBUSY` if the kernel cannot reclaim enough for some seconds.
+    pub fn limit(&self, bytes: u64) -> io::Result<()> {
         let path = self.path.join(self.files.limit);
-        let limited = patiently(|| fs::write(&path, bytes.to_string()));
-        limited.map_err(|e| Problem::of(path.display(), e))
+        patiently(|| fs::write(&path, bytes.to_string()))
     }
 }
 
@@ -106,10 +108,10 @@ pub fn sweep() {
     }
 }
 
-/// Repeats a call while the cgroup is busy, for a minute: the kernel may count a process for a
+/// Repeats a call while the cgroup is busy, for ten seconds: the kernel may count a process for a
 /// moment after wait(2) has returned, and may need a while to reclaim pages beside other work.
 fn patiently(call: impl Fn() -> io::Result<()>) -> io::Result<()> {
-    for _ in 0..6000 {
+    for _ in 0..1000 {
         match call() {
             Err(e) if e.kind() == io::ErrorKind::ResourceBusy => {
                 std::thread::sleep(Duration::from_millis(10));

@@ -1,9 +1,10 @@
 //! The process under pressure: reads the file into memory, starts the pressure, and does all turns.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use super::cgroup::Cgroup;
 use super::ground::{Ground, read_now, resident};
 use super::pressure::{self, Held, Pressure};
 use super::{trial, ways};
-use crate::harness::cache::read_through;
+use crate::harness::cache::{evict, read_through};
 use crate::harness::contender::Word;
 use crate::harness::files;
 use nowait_cli::problem::Problem;
@@ -86,9 +87,7 @@ pub fn run() -> Result<ExitCode, Problem> {
     let held = squeeze.map(|squeeze| Held::new(squeeze, &orders.file));
     let held = held.transpose()?;
     if let (Some(cgroup), Some(squeeze)) = (cgroup, squeeze) {
-        let limit = cgroup.usage()?.saturating_sub(squeeze.lacks);
-        cgroup.limit(limit)?;
-        say(&Line::Limit(limit))?;
+        say(&Line::Limit(shorten(&cgroup, squeeze.lacks, &orders)?))?;
     }
 
     let end = AtomicBool::new(false);
@@ -106,6 +105,30 @@ pub fn run() -> Result<ExitCode, Problem> {
     })?;
     Ok(ExitCode::SUCCESS)
 }
+
+/// Limits the cgroup to `lacks` bytes less than it uses, and returns the limit.
+///
+/// The kernel cannot reclaim enough if pages of the file were reclaimed before, or are charged to
+/// another cgroup that has read them. Then the file is evicted and read again.
+fn shorten(cgroup: &Cgroup, lacks: u64, orders: &Orders) -> Result<u64, Problem> {
+    let mut tries = 0;
+    loop {
+        let limit = cgroup.usage()?.saturating_sub(lacks);
+        tries += 1;
+        match cgroup.limit(limit) {
+            Ok(()) => return Ok(limit),
+            Err(e) if e.kind() == ErrorKind::ResourceBusy && tries < TRIES => {
+                let file = files::open(&orders.file)?;
+                evict(slice::from_ref(&file))?;
+                read_through(&file, orders.size)?;
+            }
+            Err(e) => return Err(Problem::of("the limit of the memory cgroup", e)),
+        }
+    }
+}
+
+/// The file is read at most so many times for a limit.
+const TRIES: usize = 6;
 
 /// Reads the file into memory, and finds out if mincore(2) is reliable.
 fn prepare(orders: &Orders) -> Result<Ground, Problem> {
