@@ -233,8 +233,24 @@ fn the_cache_is_as_before_after_random_use_on_ext4() {
 #[test]
 fn the_cache_is_as_before_after_random_use_on_xfs() {
     if is_root() {
-        random_use(mounted!(Filesystem::Xfs).path(), true, SURVEYS);
+        let disk = mounted!(Filesystem::Xfs);
+        let large = pages_of_large_folios(disk.path());
+        assert!(large.is_none_or(|pages| pages > 1000), "{large:?}");
+        random_use(disk.path(), true, SURVEYS);
     }
+}
+
+/// The number of pages in folios of several pages, of a file of 2,048 pages that was read in order.
+/// `None` if this kernel does not tell.
+fn pages_of_large_folios(at: &Path) -> Option<u64> {
+    let here = directory();
+    let counts = compile("cc", "folios.c", &[], here.path());
+    let file = cold(at.join("large"), 8 * MIB);
+    fs::read(&file).unwrap();
+    let said = run(Command::new(counts).arg(&file));
+    fs::remove_file(file).unwrap();
+    let text = String::from_utf8(said.out).unwrap();
+    (said.code == Some(0)).then(|| text.trim().parse().unwrap())
 }
 
 #[test]
@@ -283,6 +299,9 @@ fn restic_makes_the_same_backup_where_its_calls_are_not_seen() {
     let paths = (0..50).map(|n| cold(at.join(format!("tree/below/{n}")), n * 100));
     let paths: Vec<PathBuf> = paths.collect();
     fs::create_dir(at.join("out")).unwrap();
+    let alone = nowait(["run", "--keep-cache", "--", "restic", "version"]);
+    let line = run_well(&mut without_groups(&alone)).err;
+    assert!(line.contains("is written in Go") && line.contains("the page cache is not kept"));
     let (_, _, script) = RESTIC;
     let script = format!("{script} && $RESTIC restore latest --target out/to");
     run_well(prepared(&mut by_surveys(&script), at));
