@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::thread;
@@ -37,6 +37,9 @@ pub struct LoopDevice {
     /// Dropped after the device is detached.
     _claim: Claim,
 }
+
+/// The time to wait for other mount namespaces, which last as long as their processes.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The kernel's default for the requests in flight.
 const NR_REQUESTS: u32 = 128;
@@ -156,6 +159,29 @@ impl LoopDevice {
     /// number has 128 again.
     pub fn set_nr_requests(&self, requests: u32) -> Result<()> {
         self.set_queue("nr_requests", &requests.to_string())
+    }
+
+    /// Waits until no filesystem on the device is mounted. One that was unmounted here stays mounted
+    /// in mount namespaces that other processes have made meanwhile, with its caches.
+    pub(crate) fn wait_until_unmounted(&self) -> Result<()> {
+        let doing = || {
+            format!(
+                "waiting for other mount namespaces with {}",
+                self.path.display()
+            )
+        };
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            // A filesystem has its device open exclusively.
+            let mut exclusive = OpenOptions::new();
+            exclusive.read(true).custom_flags(libc::O_EXCL);
+            match exclusive.open(&self.path) {
+                Err(e) if e.kind() == io::ErrorKind::ResourceBusy && Instant::now() < give_up => {
+                    thread::sleep(Duration::from_millis(2));
+                }
+                other => return other.map(drop).doing(doing),
+            }
+        }
     }
 
     /// Writes the device's own page cache back and drops it. A filesystem's metadata stays there

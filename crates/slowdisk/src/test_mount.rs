@@ -120,7 +120,8 @@ impl TestMount {
 
     /// Unmounts and mounts the filesystem, so that the kernel caches none of its pages, inodes and
     /// names. A slow disk runs at full speed meanwhile, and its log is empty afterwards. The caches
-    /// of other filesystems are kept, unlike with [`drop_caches`](crate::drop_caches).
+    /// of other filesystems are kept, unlike with [`drop_caches`](crate::drop_caches). Waits until
+    /// other mount namespaces with the filesystem are gone.
     ///
     /// # Errors
     ///
@@ -128,7 +129,10 @@ impl TestMount {
     pub fn remount(&self) -> Result<()> {
         let speed = self.disk.as_ref().map(SlowDisk::full_speed);
         match (&self.device, &self.base) {
-            (Some(device), _) => self.mount.renew_after(|| device.flush_buffers())?,
+            (Some(device), _) => self.mount.renew_after(|| {
+                device.wait_until_unmounted()?;
+                device.flush_buffers()
+            })?,
             (None, Some(base)) => self.mount.renew_after(|| base.remount())?,
             (None, None) => {
                 let cause = io::Error::from(io::ErrorKind::InvalidInput);

@@ -1,8 +1,10 @@
 //! Each filesystem mounts, gives bytes back after the cache is emptied, and leaves nothing behind.
 
 use std::fs::{self, File};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use slowdisk::{Filesystem, Log, LoopDevice, ServedTree, SlowDisk, TestMount, evict, require};
@@ -206,7 +208,19 @@ fn mounted_anew_it_is_read_from_the_disk_again() {
         let open = File::open(&path).unwrap();
         assert!(mount.remount().is_err(), "it is in use");
         drop(open);
+        // A process with mounts of its own.
+        let mut other = Command::new("unshare");
+        other.args(["--mount", "sh", "-c", "echo; sleep 0.2"]);
+        let mut other = other.stdout(Stdio::piped()).spawn().unwrap();
+        let mut started = [0];
+        other
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut started)
+            .unwrap();
         mount.remount().unwrap();
+        other.wait().unwrap();
         assert!(disk.log().is_empty());
         assert_eq!(fs::read(&path).unwrap(), vec![7; 1 << 20]);
         assert!(!disk.log().is_empty(), "{filesystem}: it was cached");
