@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-usage: scripts/install-deps.sh [--kernels] [--servers] [--packages] [--suites] [--arm64] [--python] [--strict]
+usage: scripts/install-deps.sh [--kernels] [--servers] [--packages] [--suites] [--arm64] [--python] [--peers] [--strict]
 
 Installs the missing programs that the build and the tests call.
 
@@ -15,6 +15,7 @@ Installs the missing programs that the build and the tests call.
   --suites    also install the programs that scripts/test-suites.sh builds other programs with
   --arm64     also install the programs that build for aarch64 and boot a guest of it
   --python    also install the module that makes virtual environments and CPython's tests, unless python3 has them
+  --peers     also install the newest bfs, fd, dust, pdu and liburing, for nowait-bench, in target/peers
   --strict    fail if a program is still missing at the end (default: warn)
 USAGE
 }
@@ -110,6 +111,7 @@ server_needs=(
 )
 
 strict=
+peers=
 while (($#)); do
     case $1 in
         --kernels) needs+=("${kernel_needs[@]}") ;;
@@ -123,6 +125,7 @@ while (($#)); do
             python3 -c 'import test.test_os' 2>/dev/null ||
                 needs+=("/usr/share/doc/libpython$version-testsuite libpython$version-testsuite")
             ;;
+        --peers) peers=1; needs+=("make make" "c++ g++" "dpkg-source dpkg-dev") ;;
         --strict) strict=1 ;;
         -h | --help) usage; exit 0 ;;
         *) usage >&2; exit 2 ;;
@@ -140,9 +143,14 @@ missing_programs() {
     done
 }
 
+finish() {
+    [[ -z $peers ]] || exec "$(dirname "$0")/peers.sh"
+    exit 0
+}
+
 mapfile -t missing < <(missing_programs)
 if ((${#missing[@]} == 0)); then
-    exit 0
+    finish
 fi
 
 as_root=()
@@ -171,3 +179,4 @@ if ((${#missing[@]})); then
         sed 's/\(.*\) \(.*\)/\1 (package \2)/' | paste -sd, | sed 's/,/, /g')" >&2
     [[ -z $strict ]]
 fi
+finish

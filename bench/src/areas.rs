@@ -55,7 +55,7 @@ pub enum Area {
     /// How often a page that was reported as cached is gone when it is read
     #[command(after_help = residency::AFTER)]
     Race(Deferred<residency::Args>),
-    /// Listing a directory with the attributes of every entry: scan, readahead, ls, find, bfs, du
+    /// Listing a directory with the attributes of every entry: scan, readahead, ls, find, bfs, du, dust, pdu
     #[command(after_help = directories::AFTER)]
     Dir(Deferred<directories::Args>),
     /// Operations per second past the page cache: the tables that io_uring was proposed with

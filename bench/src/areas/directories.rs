@@ -37,7 +37,7 @@ use nowait_cli::stop::Stop;
 use report::Seeks;
 use window::Window;
 
-/// Listing a directory with the attributes of every entry: scan, readahead, ls, find, bfs, du
+/// Listing a directory with the attributes of every entry: scan, readahead, ls, find, bfs, du, dust, pdu
 ///
 /// Makes directories of empty files in the current directory and removes them at the end. With
 /// --slow-disk they are on a disk with a delay, which is a file in memory.
@@ -77,7 +77,7 @@ pub struct Args {
 pub const AFTER: &str = "\
 Contenders take turns within each round. A turn is a process from its start to its end, also for the
 library's contenders. Its output goes to /dev/null. Ratios say how many times as fast a contender is as the
-fastest program of ls, find, bfs and du. CPU is processor time of the process, without kernel threads.
+fastest other program. CPU is processor time of the process, without kernel threads.
 Ctrl-C prints what was measured and removes what was made; a second one ends the program at once, and
 a directory that was made here stays.
 

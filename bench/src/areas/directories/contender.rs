@@ -1,7 +1,7 @@
 //! The contenders: the library's scan and readahead, getdents+stat, and common programs.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use clap::ValueEnum;
 
@@ -28,8 +28,31 @@ pub enum Name {
     Find,
     /// bfs -printf with the size
     Bfs,
+    /// the same with 32 threads, with bfs 3 or newer
+    #[value(name = "bfs-j32")]
+    BfsThreads,
     /// du -s
     Du,
+    /// dust, which is parallel
+    Dust,
+    /// pdu, which is parallel
+    Pdu,
+}
+
+/// How newer programs than those of the system are installed.
+const PEERS: &str = "run scripts/peers.sh, and put target/peers/bin first in PATH, or leave it out";
+
+/// Returns if bfs takes a number of threads.
+fn takes_threads(bfs: &str) -> Fit {
+    let mut command = Command::new(bfs);
+    command.args(["-j2", "/dev/null"]).stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    match command.status() {
+        Ok(status) if status.success() => Fit::Yes,
+        _ => Fit::No(format!(
+            "{bfs} of version 3 or newer is not installed: {PEERS}"
+        )),
+    }
 }
 
 /// A contender that takes part.
@@ -58,7 +81,12 @@ impl Name {
             Name::Ls => Who::Program("ls", &["-lU"]),
             Name::Find => Who::Program("find", &["-maxdepth", "1", "-printf", "%i %s %p\\n"]),
             Name::Bfs => Who::Program("bfs", &["-maxdepth", "1", "-printf", "%i %s %p\\n"]),
+            Name::BfsThreads => {
+                Who::Program("bfs", &["-j32", "-maxdepth", "1", "-printf", "%i %s %p\\n"])
+            }
             Name::Du => Who::Program("du", &["-s"]),
+            Name::Dust => Who::Program("dust", &["-d", "0", "-P"]),
+            Name::Pdu => Who::Program("pdu", &["--max-depth", "1"]),
         }
     }
 
@@ -67,6 +95,11 @@ impl Name {
         match (self.who(), self) {
             (Who::Own(..), _) => Fit::Yes,
             (Who::Program(name, _), Name::Bfs) => installed(name, "bfs"),
+            (Who::Program(name, _), Name::BfsThreads) => takes_threads(name),
+            (Who::Program(name, _), Name::Dust | Name::Pdu) => match installed(name, "") {
+                Fit::Yes => Fit::Yes,
+                _ => Fit::No(format!("{name} is not installed: {PEERS}")),
+            },
             (Who::Program(name, _), Name::Find) => installed(name, "findutils"),
             (Who::Program(name, _), _) => installed(name, "coreutils"),
         }
