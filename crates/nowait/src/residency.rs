@@ -277,7 +277,7 @@ impl<'fd> Probe<'fd> {
     pub fn is_untrustworthy(&self) -> Result<bool> {
         match self.choice() {
             SourceChoice::Mincore(mapped) => mapped
-                .is_untrustworthy()
+                .is_untrustworthy(self.fd)
                 .map_err(|e| Error::os("mincore", e).on(self.path)),
             SourceChoice::Cachestat | SourceChoice::Unavailable(_) => Ok(false),
         }

@@ -1,8 +1,9 @@
 //! Mappings of a file for mincore(2).
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::OFlags;
@@ -21,6 +22,15 @@ use crate::sys::stat::{self, Shape};
 const GROWTH: u64 = 16 << 20;
 /// The maximum address space that is kept for one file.
 const MAX_MAPPED: u64 = 64 << 30;
+/// The maximum number of mappings that this process keeps. By default, the kernel allows 65,530
+/// mappings in a process (`vm.max_map_count`, proc(5)), which includes its memory and libraries.
+const MAX_KEPT: usize = 1024;
+
+/// The mappings that are kept, the oldest first. Some are gone with their files.
+static KEPT: Mutex<VecDeque<Weak<Slot>>> = Mutex::new(VecDeque::new());
+
+/// The place of a mapping. It is empty if later ones have taken its place among [`MAX_KEPT`].
+type Slot = RwLock<Option<Kept>>;
 
 /// A mapped part of a file, from `start` on, for queries by mincore(2).
 #[derive(Debug)]
@@ -58,11 +68,17 @@ impl std::fmt::Debug for Mapping {
 ///   meanwhile.
 ///
 /// The change time is queried with the size, so that this needs no further system call.
+///
+/// # Many files
+/// A process keeps [`MAX_KEPT`] mappings. Further ones take the place of the oldest, whose file is
+/// mapped again for its next query.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     /// Queries do not wait for the lock: in a forked child, the thread that holds it may not exist.
     /// They map the file once more instead.
-    kept: RwLock<Kept>,
+    kept: Arc<Slot>,
+    /// True if the file lies on overlayfs.
+    layered: bool,
     /// True if mincore was found to be correct, and must be found so again for a new mapping.
     checked: bool,
 }
@@ -103,24 +119,32 @@ impl From<Failed> for Reason {
 impl Mapped {
     /// Maps a file, also if mincore(2) is wrong for it. `layered` is true if it lies on overlayfs.
     pub(super) fn new(fd: BorrowedFd<'_>, shape: &Shape, layered: bool) -> Result<Mapped, Failed> {
+        let kept = Arc::new(RwLock::new(Some(Kept::new(fd, shape, layered)?)));
+        count(&kept);
         Ok(Mapped {
-            kept: RwLock::new(Kept::new(fd, shape, layered)?),
+            kept,
+            layered,
             checked: false,
         })
     }
 
     /// Returns this mapping if mincore is correct for it.
     pub(super) fn checked(mut self) -> Result<Mapped, Reason> {
-        let kept = self.kept.get_mut().unwrap_or_else(PoisonError::into_inner);
-        kept.mapping.check()?;
+        if let Some(kept) = &*self.kept.read().unwrap_or_else(PoisonError::into_inner) {
+            kept.mapping.check()?;
+        }
         self.checked = true;
         Ok(self)
     }
 
     /// True if mincore reports every page as resident.
-    pub(super) fn is_untrustworthy(&self) -> Result<bool, Errno> {
-        let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
-        kept.mapping.is_untrustworthy()
+    pub(super) fn is_untrustworthy(&self, fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+        let shape = stat::shape(fd)?;
+        match self.with(fd, &shape, MappedRange::is_untrustworthy) {
+            Ok(answer) => answer,
+            // A new mapping was made, and mincore is wrong for it.
+            Err(_) => Ok(true),
+        }
     }
 
     /// Calls `look` with a mapping of the file that is read now. `shape` is the current shape of
@@ -135,19 +159,42 @@ impl Mapped {
         look: impl FnOnce(&MappedRange) -> T,
     ) -> Result<T, Reason> {
         if let Ok(kept) = self.kept.try_read()
+            && let Some(kept) = &*kept
             && kept.is_valid(shape)
         {
             return Ok(look(&kept.mapping));
         }
-        let kept = Kept::new(fd, shape, true)?;
+        let kept = Kept::new(fd, shape, self.layered)?;
         if self.checked {
             kept.mapping.check()?;
         }
         let looked = look(&kept.mapping);
-        if let Ok(mut old) = self.kept.try_write() {
-            *old = kept;
+        let old = match self.kept.try_write() {
+            Ok(mut place) => place.replace(kept),
+            Err(_) => return Ok(looked),
+        };
+        if old.is_none() {
+            count(&self.kept);
         }
         Ok(looked)
+    }
+}
+
+/// Counts a mapping among those that are kept. Unmaps the oldest if there are too many. In a forked
+/// child, the thread that holds the lock may not exist; then it is not counted.
+fn count(slot: &Arc<Slot>) {
+    let Ok(mut kept) = KEPT.try_lock() else {
+        return;
+    };
+    kept.push_back(Arc::downgrade(slot));
+    if kept.len() > MAX_KEPT
+        && let Some(oldest) = kept.pop_front().and_then(|oldest| oldest.upgrade())
+    {
+        match oldest.try_write() {
+            Ok(mut place) => drop(place.take()),
+            // It is in use.
+            Err(_) => kept.push_back(Arc::downgrade(&oldest)),
+        }
     }
 }
 

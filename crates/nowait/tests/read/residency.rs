@@ -771,3 +771,30 @@ fn a_page_map_takes_a_bit_for_a_page_and_little_for_a_run() {
     assert_eq!(map.runs().count(), 1);
     assert!(format!("{map:?}").len() < 400, "{map:?}");
 }
+
+/// The kernel limits the mappings of a process (`vm.max_map_count`).
+#[test]
+fn many_probes_keep_few_mappings() {
+    let dir = scratch();
+    let sample = Sample::new(dir.path(), "mapped-by-many", 5 << 12);
+    sample.warm();
+    let file = File::open(&sample.path).expect("open");
+    let only = |_| Probe::only(Source::Mincore, &file).expect("a mapping");
+    let probes: Vec<Probe<'_>> = (0..3000).map(only).collect();
+    let maps = || {
+        let maps = fs::read_to_string("/proc/self/maps").expect("maps");
+        let of_file = maps
+            .lines()
+            .filter(|line| line.ends_with("/mapped-by-many"));
+        of_file.count()
+    };
+    assert!((1..=1024).contains(&maps()), "{}", maps());
+    for probe in probes.iter().chain(probes.iter().rev()) {
+        let answer = probe.resident_prefix(0, 5 << 12).expect("mincore");
+        assert_eq!(answer.known(), Some(5 << 12));
+        assert!(!probe.is_untrustworthy().expect("mincore"));
+    }
+    assert!((1..=1024).contains(&maps()), "{}", maps());
+    drop(probes);
+    assert_eq!(maps(), 0);
+}
