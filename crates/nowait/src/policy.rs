@@ -9,6 +9,8 @@ pub(crate) mod provenance;
 pub(crate) mod readahead;
 pub mod stats;
 
+use std::time::Duration;
+
 use congestion::Congestion;
 use cost::{Costs, Observed};
 use history::NowaitPolicy;
@@ -26,6 +28,8 @@ pub(crate) struct Policy {
     pub(crate) nowait: NowaitPolicy,
     /// The largest read or write that is copied in the calling thread, in bytes.
     pub(crate) copy_limit: usize,
+    /// The time for which the answer is used that a range is resident. Zero: for one read.
+    pub(crate) residency_memory: Duration,
     /// True if the engine polls its device, and reads and writes only O_DIRECT files.
     pub(crate) polled: bool,
 }

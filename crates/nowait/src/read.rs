@@ -15,7 +15,7 @@ pub(crate) mod plan;
 pub(crate) mod start;
 
 use std::os::fd::AsFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub use crate::policy::history::{CacheDecision, History, NowaitPolicy, Recent};
 pub use cached::{Cached, cached, cached_by_nowait, try_cached};
@@ -168,7 +168,7 @@ impl<F: Fn() -> usize> ReadPath<'_, F> {
         let mut skipped = false;
         let mut started = match plan(request, facts, mode, decision, policy.copy_limit) {
             Plan::CacheFirst => try_timed(policy, handle, space, offset),
-            Plan::AskFirst => ask_first(policy, handle, space, offset, facts),
+            Plan::AskFirst => ask_first(policy, handle, space, offset, (facts, mode)),
             Plan::Inline => inline(policy, handle, space, offset),
             Plan::Queue(reason) => {
                 if reason == Reason::LowHitRate {
@@ -333,13 +333,22 @@ fn ask_first(
     handle: &Handle,
     space: &mut UninitSlice<'_>,
     offset: Offset,
-    facts: Facts,
+    (facts, mode): (Facts, Mode),
 ) -> Start {
     let Ok(at) = offset.map_or_else(|| rustix::fs::tell(handle), Ok) else {
         // lseek(2) refuses some regular files, such as those of tracefs.
         return rest(0, false, Route::Ring);
     };
-    match handle.residency().ask(handle.as_fd(), at, space.len()) {
+    let (residency, len, memory) = (handle.residency(), space.len(), policy.residency_memory);
+    let remembers = facts.nowait_refused && mode == Mode::Eager && !memory.is_zero();
+    if remembers && residency.remembers(handle.as_fd(), at, len, memory) {
+        return plain_timed(policy, handle, space, offset);
+    }
+    let coverage = match remembers {
+        true => residency.ask_around(handle.as_fd(), at, len, memory),
+        false => residency.ask(handle.as_fd(), at, len),
+    };
+    match coverage {
         Coverage::Full if facts.nowait_refused => plain(policy, handle, space, offset),
         Coverage::Full => {
             let started = try_cache(policy, handle, space, offset);
@@ -369,6 +378,36 @@ fn plain(policy: &Policy, handle: &Handle, space: &mut UninitSlice<'_>, offset: 
         policy.counters.hit(n);
     }
     started
+}
+
+/// An ordinary read of pages that were resident a short time ago. If it has waited for the device,
+/// all answers about the file are dropped. A long read may also have waited for a processor: then
+/// other pages of the file are still resident.
+fn plain_timed(
+    policy: &Policy,
+    handle: &Handle,
+    space: &mut UninitSlice<'_>,
+    offset: Offset,
+) -> Start {
+    /// A copy takes less: a byte takes less than a nanosecond.
+    const COPY: Duration = Duration::from_micros(50);
+    let limit = COPY + Duration::from_nanos(space.len() as u64);
+    let begun = Instant::now();
+    let started = in_caller(handle, space, offset, Origin::Cache);
+    match started {
+        Start::Done(n, _)
+            if begun.elapsed() > limit && handle.residency().forget_if_evicted(handle.as_fd()) =>
+        {
+            handle.history().miss();
+            Start::Done(n, Provenance::of(n, Origin::Unknown))
+        }
+        Start::Done(n, _) => {
+            handle.history().hit();
+            policy.counters.hit(n);
+            started
+        }
+        _ => started,
+    }
 }
 
 /// An ordinary read of a memory-backed file.

@@ -62,6 +62,7 @@ mod kept;
 mod mapped;
 mod page_map;
 mod pages;
+mod remembered;
 mod survey;
 
 use std::ops::Range;

@@ -49,6 +49,7 @@ impl Core {
                 mode: options.mode,
                 nowait: options.nowait,
                 copy_limit: options.copy_limit,
+                residency_memory: options.residency_memory,
                 polled: options.ring.polled.is_some(),
             },
             features: OnceBox::new(),

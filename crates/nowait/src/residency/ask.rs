@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use once_cell::race::OnceBox;
 
@@ -9,6 +10,7 @@ use super::answer::Reason;
 use super::choice::{SourceChoice, choose};
 use super::mapped::MappedRange;
 use super::pages::{page_size, pages};
+use super::remembered::Remembered;
 use crate::kernel::support::SupportCell;
 use crate::sys::Errno;
 use crate::sys::cast::to_usize;
@@ -35,6 +37,8 @@ pub(crate) struct SourceCache {
     choice: OnceBox<SourceChoice>,
     /// mincore(2) is correct for the file: tried by the first [`count`](SourceCache::count).
     mincore: SupportCell,
+    /// Answers that are used again, if the engine's options allow it.
+    remembered: OnceBox<Remembered>,
 }
 
 impl SourceCache {
@@ -54,6 +58,76 @@ impl SourceCache {
     pub(crate) fn ask(&self, fd: BorrowedFd<'_>, offset: u64, len: usize) -> Coverage {
         coverage(fd, self.choice(fd), offset, len as u64)
             .unwrap_or_else(|errno| Coverage::Unknown(refused(errno)))
+    }
+
+    /// Answers about this file that are used again. `fd` must always refer to the same file.
+    fn remembered(&self, fd: BorrowedFd<'_>) -> &Remembered {
+        self.remembered.get_or_init(|| {
+            let size = stat::size(fd).unwrap_or_default();
+            Box::new(Remembered::new(size))
+        })
+    }
+
+    /// Returns true if the pages of a range were resident within the last `memory`.
+    pub(crate) fn remembers(
+        &self,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        memory: Duration,
+    ) -> bool {
+        self.remembered(fd).contains(offset, len, memory)
+    }
+
+    /// Forgets all answers if a page was evicted, among some pages that were resident. Returns true
+    /// if it has forgotten them.
+    pub(crate) fn forget_if_evicted(&self, fd: BorrowedFd<'_>) -> bool {
+        let remembered = self.remembered(fd);
+        let is_resident = |page: u64| self.ask(fd, page * page_size(), 1) == Coverage::Full;
+        let is_evicted = !remembered.sample().all(is_resident);
+        if is_evicted {
+            remembered.clear();
+        }
+        is_evicted
+    }
+
+    /// As [`ask`](SourceCache::ask), and remembers the resident pages of the range and around it:
+    /// a query about 64 pages takes little longer than one about a page.
+    pub(crate) fn ask_around(
+        &self,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        memory: Duration,
+    ) -> Coverage {
+        let SourceChoice::Mincore(mapped) = self.choice(fd) else {
+            return self.ask(fd, offset, len);
+        };
+        let around = u64::from(u64::BITS) * page_size();
+        let end = offset + len as u64;
+        let start = offset - offset % around;
+        let remembered = self.remembered(fd);
+        remembered.renew(memory);
+        let mut all = true;
+        let page = |bytes: Range<u64>, resident| {
+            if resident {
+                remembered.add(bytes.start);
+            } else if bytes.end > offset && bytes.start < end {
+                all = false;
+            }
+            true
+        };
+        let query = || {
+            let shape = stat::shape(fd).map_err(refused)?;
+            let len = end.next_multiple_of(around) - start;
+            let look = |mapping: &MappedRange| looked_up(fd, &shape, mapping, start, len, page);
+            mapped.with(fd, &shape, look)?.map_err(refused)
+        };
+        match query() {
+            Ok(()) if all => Coverage::Full,
+            Ok(()) => Coverage::Partial,
+            Err(reason) => Coverage::Unknown(reason),
+        }
     }
 
     /// The bytes of `offset..offset + len` that are in the page cache: those of resident pages, as
