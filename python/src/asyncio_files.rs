@@ -15,7 +15,6 @@ mod budget;
 mod event_loop;
 pub mod functions;
 pub mod handle;
-mod hang;
 mod in_engine;
 mod memory;
 mod operation;

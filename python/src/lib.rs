@@ -13,6 +13,7 @@ mod dir_entry;
 mod error;
 mod evict;
 mod failures;
+mod hang;
 mod interpreter;
 mod parked;
 mod paths;

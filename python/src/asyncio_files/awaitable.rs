@@ -19,8 +19,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyType};
 
-use super::hang::python;
 use super::operation::{Operation, Request, Step};
+use crate::hang;
 
 /// The memory of an awaitable.
 #[repr(C)]
@@ -126,7 +126,8 @@ fn make(py: Python<'_>) -> PyResult<Py<PyType>> {
 
 /// Calls `body`, and makes an exception of a panic: it must not unwind through the interpreter.
 fn guarded<T>(body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
-    catch_unwind(AssertUnwindSafe(|| python(body))).unwrap_or_else(|panic: Box<dyn Any + Send>| {
+    let _guard = hang::guard();
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic: Box<dyn Any + Send>| {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         Err(PySystemError::new_err(format!(

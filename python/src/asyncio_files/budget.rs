@@ -13,7 +13,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyCFunction;
 
 use super::event_loop;
-use super::hang::python;
+use crate::hang;
 
 /// The number of requests.
 const REQUESTS: u32 = 256;
@@ -93,9 +93,10 @@ pub fn after_pause(py: Python<'_>, bytes: usize) -> PyResult<()> {
 impl Budget {
     /// Begins a new budget, and schedules its end.
     fn renew(&self, py: Python<'_>, bytes: usize) -> PyResult<()> {
+        let _guard = hang::guard();
         let running = event_loop::running(py)?;
         let reset = reset(py)?;
-        python(|| running.call_method1(pyo3::intern!(py, "call_soon"), (reset,)))?;
+        running.call_method1(pyo3::intern!(py, "call_soon"), (reset,))?;
         self.requests.set(REQUESTS - 1);
         self.bytes.set(BYTES.saturating_sub(bytes));
         self.time.set(Duration::ZERO);
@@ -136,10 +137,12 @@ fn reset(py: Python<'_>) -> PyResult<&Bound<'_, PyCFunction>> {
     static RESET: PyOnceLock<Py<PyCFunction>> = PyOnceLock::new();
     let made = RESET.get_or_try_init(py, || {
         let reset = PyCFunction::new_closure(py, None, None, |_, _| {
-            BUDGET.with(|budget| {
+            let _guard = hang::guard();
+            let of = BUDGET.with(|budget| {
                 budget.timed.set(None);
                 budget.of.take()
             });
+            drop(of);
         });
         reset.map(Bound::unbind)
     });

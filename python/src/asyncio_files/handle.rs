@@ -17,6 +17,7 @@ use super::memory::{Writable, copied};
 use super::operation::Request as _;
 use super::read::{ReadAt, ReadIntoAt, ReadRanges};
 use crate::error::call_error;
+use crate::hang;
 use crate::paths;
 
 /// An open file. All methods but `fileno` and `release` return awaitables.
@@ -60,6 +61,7 @@ impl Handle {
     /// Takes over a descriptor.
     #[staticmethod]
     fn of_descriptor(py: Python<'_>, descriptor: i32) -> PyResult<Handle> {
+        let _guard = hang::guard();
         let object = descriptor.into_pyobject(py)?.into_any();
         let open = nowait::Handle::new(paths::take(&object, descriptor)?);
         Ok(Handle::from(open.map_err(|error| call_error(py, &error))?))
@@ -115,6 +117,7 @@ impl Handle {
         offset: i64,
         buffer: &Bound<'_, PyAny>,
     ) -> PyResult<Py<PyAny>> {
+        let _guard = hang::guard();
         let handle = self.open()?;
         let offset = not_negative(offset)?;
         let buffer = Writable::of(buffer)?;
@@ -140,6 +143,7 @@ impl Handle {
     ///     OSError: A read failed. It has errno.
     ///     ValueError: The file is closed, or a number is negative.
     fn read_ranges(&self, py: Python<'_>, ranges: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let _guard = hang::guard();
         let handle = self.open()?;
         let ranges = paths::items(ranges.try_iter()?).map(|item| {
             let (offset, n) = item?.extract()?;
@@ -163,6 +167,7 @@ impl Handle {
         offset: i64,
         data: &Bound<'_, PyAny>,
     ) -> PyResult<Py<PyAny>> {
+        let _guard = hang::guard();
         let handle = self.open()?;
         let offset = not_negative(offset)?;
         let data = copied(data)?;
@@ -181,6 +186,7 @@ impl Handle {
     /// Begin to write bytes at the position of the descriptor, which moves. Returns an asyncio.Future
     /// of the number of bytes. The write goes on if the future is cancelled.
     fn begin_write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let _guard = hang::guard();
         let handle = self.open()?;
         let data = copied(data)?;
         let write = async move |engine: nowait::Engine| {
