@@ -39,6 +39,8 @@ mod _nowait {
     #[pymodule_export]
     use crate::asyncio_files::handle::Handle;
     #[pymodule_export]
+    use crate::asyncio_files::text::Text;
+    #[pymodule_export]
     use crate::dir_entry::DirEntry;
     #[pymodule_export]
     use crate::evict::{EvictResult, evict};

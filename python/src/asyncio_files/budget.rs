@@ -21,8 +21,10 @@ const REQUESTS: u32 = 256;
 const BYTES: usize = 4 << 20;
 /// The time of requests that follow each other without a wait, with what the program does itself.
 const TIME: Duration = Duration::from_millis(1);
-/// One request in so many looks at the clock, unless so many took longer than `SLOW`.
+/// One request in so many looks at the clock, and each of more than so many bytes, unless the last ones
+/// took longer than `SLOW`.
 const TIMED: u32 = 4;
+const TIMED_BYTES: usize = 64 << 10;
 const SLOW: Duration = Duration::from_micros(100);
 
 /// The budget of the loop that runs in this thread. A thread runs one loop at a time.
@@ -67,7 +69,7 @@ pub fn spend(py: Python<'_>, bytes: usize) -> PyResult<bool> {
         };
         let requests = budget.requests.get();
         let spent = requests == 0 || budget.bytes.get() < bytes;
-        if spent || budget.is_late(requests, timed) {
+        if spent || budget.is_late(requests, bytes, timed) {
             budget.requests.set(0);
             return Ok(false);
         }
@@ -108,10 +110,11 @@ impl Budget {
 
     /// True if the time is spent, as far as the clock was read.
     #[inline]
-    fn is_late(&self, requests: u32, timed: Instant) -> bool {
+    fn is_late(&self, requests: u32, bytes: usize, timed: Instant) -> bool {
+        let is_timed = requests.is_multiple_of(TIMED) || bytes > TIMED_BYTES;
         if self.has_waited.replace(false) {
             self.timed.set(Some(Instant::now()));
-        } else if self.slow.get() || requests.is_multiple_of(TIMED) {
+        } else if self.slow.get() || is_timed {
             let now = Instant::now();
             let took = now - timed;
             self.timed.set(Some(now));

@@ -20,7 +20,7 @@ use pyo3::types::PyWeakrefReference;
 use pyo3::{PyTraverseError, PyVisit};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::operation::InEngine;
+use super::operation::{InEngine, Kept};
 use crate::hang;
 
 /// The operations that one loop waits for.
@@ -178,7 +178,7 @@ impl EventLoop {
             Some(runs) => {
                 let waker = self.waker(operation);
                 match runs.as_mut().poll(&mut Context::from_waker(&waker)) {
-                    Poll::Ready(finish) => finish(py),
+                    Poll::Ready(finish) => finish(py, Kept::Nothing),
                     Poll::Pending => {
                         lock(&self.waiting).insert(operation, waits);
                         return Ok(());
@@ -268,8 +268,8 @@ impl Registered {
     }
 
     /// The objects that it refers to.
-    pub fn references(&self) -> [&Py<PyAny>; 2] {
-        [self.event_loop.as_any(), &self.future]
+    pub fn references<'py>(&self, py: Python<'py>) -> [&Bound<'py, PyAny>; 2] {
+        [self.event_loop.bind(py).as_any(), self.future.bind(py)]
     }
 }
 
