@@ -13,10 +13,11 @@
 pub mod awaitable;
 mod budget;
 mod event_loop;
+mod failure;
 pub mod functions;
 pub mod handle;
-mod hang;
 mod in_engine;
 mod memory;
 mod operation;
 mod read;
+pub mod text;

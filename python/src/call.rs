@@ -17,6 +17,7 @@ use nowait_page_cache::Stop;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
+use crate::hang;
 use crate::progress::Progress;
 
 /// The interval at which signals are checked and progress is reported.
@@ -70,6 +71,7 @@ pub fn run<T: Send + 'static>(
     callback: Option<&Bound<'_, PyAny>>,
     work: impl FnOnce(&mut dyn FnMut(page_cache::Progress)) -> T + Send + 'static,
 ) -> PyResult<T> {
+    let _guard = hang::guard();
     let shared = Arc::new(Shared {
         state: Mutex::new(State {
             progress: None,

@@ -13,6 +13,7 @@ use pyo3::types::{PyBytes, PyType};
 use rustix::fs::CWD;
 
 use crate::error::library_error;
+use crate::hang;
 use crate::stat_result::stat_result;
 
 /// The directory of entries: what their names and paths are made with.
@@ -105,6 +106,7 @@ impl DirEntry {
 
     /// The file type, of the target if links are followed. `None` if there is no such file.
     fn kind(&self, py: Python<'_>, follow: bool) -> PyResult<Option<FileType>> {
+        let _guard = hang::guard();
         let kind = self.entry.file_type();
         match kind {
             FileType::Unknown => {}
@@ -191,6 +193,7 @@ impl DirEntry {
     ///     OSError: As os.stat().
     #[pyo3(signature = (*, follow_symlinks=true))]
     fn stat(&self, py: Python<'_>, follow_symlinks: bool) -> PyResult<Py<PyAny>> {
+        let _guard = hang::guard();
         let result = self.results[usize::from(follow_symlinks)].get_or_try_init(py, || {
             let metadata = match self.listed(py, follow_symlinks) {
                 Some(listed) => listed?,
@@ -215,6 +218,7 @@ impl DirEntry {
         class: &Bound<'_, PyType>,
         item: &Bound<'_, PyAny>,
     ) -> PyResult<Py<PyAny>> {
+        let _guard = hang::guard();
         let alias = class.py().import("types")?.getattr("GenericAlias")?;
         Ok(alias.call1((class, item))?.unbind())
     }

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 
 use crate::call;
 use crate::failures::Failures;
+use crate::hang;
 use crate::paths::Named;
 use crate::unknown::Unknown;
 
@@ -73,6 +74,7 @@ impl EvictResult {
 /// 1
 #[pyfunction]
 pub fn evict(py: Python<'_>, paths: &Bound<'_, PyAny>) -> PyResult<EvictResult> {
+    let _guard = hang::guard();
     let arguments = Named::all(paths)?;
     let stop = Stop::default();
     let failures = Failures::new(&arguments, &stop);

@@ -13,6 +13,7 @@ mod dir_entry;
 mod error;
 mod evict;
 mod failures;
+mod hang;
 mod interpreter;
 mod parked;
 mod paths;
@@ -37,6 +38,8 @@ mod _nowait {
     use crate::asyncio_files::functions::{open_handle, pause, rename, spend, stat, unlink};
     #[pymodule_export]
     use crate::asyncio_files::handle::Handle;
+    #[pymodule_export]
+    use crate::asyncio_files::text::Text;
     #[pymodule_export]
     use crate::dir_entry::DirEntry;
     #[pymodule_export]

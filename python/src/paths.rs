@@ -16,6 +16,7 @@ use pyo3::types::{PyBytes, PyInt, PyIterator, PyString};
 use rustix::io::Errno;
 
 use crate::error::os_error;
+use crate::hang;
 
 /// The time between two checks for signals while an iterator is used.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
@@ -130,6 +131,7 @@ pub fn take(object: &Bound<'_, PyAny>, fd: RawFd) -> PyResult<OwnedFd> {
 /// The bytes of a path, as `os.fsencode` makes them: surrogates become the bytes that they stand
 /// for.
 pub fn path(object: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
+    let _guard = hang::guard();
     let path: OsString = if let Ok(bytes) = object.cast::<PyBytes>() {
         OsString::from_vec(bytes.as_bytes().to_vec())
     } else if object.is_instance_of::<PyString>() {

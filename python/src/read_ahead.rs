@@ -20,6 +20,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use crate::call;
 use crate::error::{forked, library_error, open_error};
 use crate::failures::Failures;
+use crate::hang;
 use crate::paths::{Named, items, text};
 use crate::safetensors;
 use crate::warm::allowed;
@@ -121,6 +122,7 @@ impl ReadAhead {
         budget: Option<&Bound<'_, PyAny>>,
         evict_after: bool,
     ) -> PyResult<ReadAhead> {
+        let _guard = hang::guard();
         let arguments = Named::all(paths)?;
         let chosen = arguments.iter().map(|named| (named.path.clone(), None));
         let chosen = chosen.collect();
@@ -151,6 +153,7 @@ impl ReadAhead {
         budget: Option<&Bound<'_, PyAny>>,
         evict_after: bool,
     ) -> PyResult<ReadAhead> {
+        let _guard = hang::guard();
         let py = path.py();
         let path = crate::paths::path(path)?;
         let names = tensors.map(|tensors| {
@@ -184,6 +187,7 @@ impl ReadAhead {
     }
 
     fn __enter__<'py>(this: PyRef<'py, Self>, py: Python<'py>) -> PyResult<PyRef<'py, Self>> {
+        let _guard = hang::guard();
         this.check_process()?;
         if this.has_begun.swap(true, Ordering::Relaxed) {
             return Err(PyRuntimeError::new_err(
@@ -208,6 +212,7 @@ impl ReadAhead {
     /// Ends the thread. An exception of the context is not changed.
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        let _guard = hang::guard();
         let thread = lock(&self.thread).take();
         // A forked child has no thread, and evicts nothing that its parent reads.
         let Some(thread) = thread.filter(|_| std::process::id() == self.process) else {
@@ -233,6 +238,7 @@ impl ReadAhead {
 
     /// The work so far, as a ReadAheadReport.
     fn report(&self, py: Python<'_>) -> PyResult<ReadAheadReport> {
+        let _guard = hang::guard();
         self.check_process()?;
         let shared = self.shared.clone();
         let stop = Stop::default();
@@ -265,6 +271,7 @@ impl ReadAhead {
     }
 
     fn __clear__(&self) {
+        let _guard = hang::guard();
         self.shared.ahead.stop().request();
         let arguments = self
             .arguments
@@ -316,7 +323,7 @@ impl ReadAhead {
 
 impl Drop for ReadAhead {
     fn drop(&mut self) {
-        self.shared.ahead.stop().request();
+        self.__clear__();
     }
 }
 

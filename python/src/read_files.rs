@@ -8,6 +8,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
+use std::mem::take;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
@@ -19,6 +20,7 @@ use pyo3::types::{PyBytes, PyIterator};
 use pyo3::{PyTraverseError, PyVisit};
 
 use crate::error::{forked, library_error};
+use crate::hang;
 use crate::parked::Unpark;
 use crate::paths::path;
 
@@ -127,6 +129,7 @@ impl Iterator for Paths {
 #[pyfunction]
 #[pyo3(signature = (paths, *, ordered=false))]
 pub fn read_files(paths: &Bound<'_, PyAny>, ordered: bool) -> PyResult<ReadFiles> {
+    let _guard = hang::guard();
     let given = Arc::new(Mutex::new(Given {
         paths: Some(paths.try_iter()?.unbind()),
         objects: HashMap::new(),
@@ -157,13 +160,15 @@ impl ReadFiles {
     }
 
     fn __clear__(&self) {
-        if let Ok(mut given) = self.given.try_lock() {
-            given.paths = None;
-            given.objects.clear();
-        }
+        let _guard = hang::guard();
+        let given = self.given.try_lock();
+        let objects = given.map(|mut given| (given.paths.take(), take(&mut given.objects)));
+        // The destructors of the program's objects run without the lock.
+        drop(objects);
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<(Py<PyAny>, Bound<'py, PyBytes>)>> {
+        let _guard = hang::guard();
         if std::process::id() != self.process {
             return Err(forked("this iterator of read_files()"));
         }
@@ -189,6 +194,12 @@ impl ReadFiles {
                 Err(library_error(py, &error, object.bind(py)))
             }
         }
+    }
+}
+
+impl Drop for ReadFiles {
+    fn drop(&mut self) {
+        self.__clear__();
     }
 }
 

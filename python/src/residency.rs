@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::call;
 use crate::error::open_error;
+use crate::hang;
 use crate::paths::{descriptor, open, path};
 
 /// How much of a file is in the page cache. Sizes and offsets are in bytes.
@@ -78,6 +79,7 @@ impl Residency {
 /// [(0, 100000)]
 #[pyfunction]
 pub fn residency(py: Python<'_>, file: &Bound<'_, PyAny>) -> PyResult<Residency> {
+    let _guard = hang::guard();
     let examined = if let Some(fd) = descriptor(file)? {
         let fd = open(file, fd)?;
         call::run(py, &Stop::default(), None, move |_| of_descriptor(fd))

@@ -12,6 +12,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::dir_entry::{DirEntry, Directory};
 use crate::error::{forked, library_error, os_error};
+use crate::hang;
 use crate::parked::Unpark;
 use crate::paths;
 
@@ -58,6 +59,7 @@ pub fn scandir(
     path: Option<Bound<'_, PyAny>>,
     stat: bool,
 ) -> PyResult<ScandirIterator> {
+    let _guard = hang::guard();
     let mut path = match path {
         Some(path) => path,
         None => ".".into_pyobject(py)?.into_any(),
@@ -113,6 +115,7 @@ impl ScandirIterator {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<DirEntry>> {
+        let _guard = hang::guard();
         let Some(mut state) = self.take() else {
             return Ok(None);
         };
@@ -160,6 +163,7 @@ impl Drop for ScandirIterator {
         if self.take().is_none() || std::process::id() != self.process {
             return;
         }
+        let _guard = hang::guard();
         Python::attach(|py| {
             let category = py.get_type::<PyResourceWarning>();
             if let Err(error) = PyErr::warn(py, &category, c"unclosed scandir iterator", 1) {

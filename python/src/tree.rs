@@ -29,6 +29,7 @@ use rustix::io::Errno;
 
 use crate::dir_entry::{DirEntry, Directory};
 use crate::error::{call_error, forked, library_error};
+use crate::hang;
 use crate::parked::Unpark;
 use crate::paths;
 
@@ -173,6 +174,7 @@ impl Tree {
 
     /// The entries of the directory with this number, whose path it is.
     fn list(&self, py: Python<'_>, number: usize, path: &Bound<'_, PyAny>) -> PyResult<Listing> {
+        let _guard = hang::guard();
         if std::process::id() != self.process {
             return Err(forked("this iterator of walk()"));
         }

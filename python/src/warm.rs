@@ -13,6 +13,7 @@ use pyo3::types::{PyInt, PyString};
 use crate::call;
 use crate::error::library_error;
 use crate::failures::Failures;
+use crate::hang;
 use crate::paths::Named;
 use crate::unknown::Unknown;
 
@@ -105,6 +106,7 @@ pub fn warm(
     rate: Option<&Bound<'_, PyAny>>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<WarmResult> {
+    let _guard = hang::guard();
     let limits = Limits {
         budget: allowed(budget)?,
         rate: rate.map(per_second).transpose()?,

@@ -8,10 +8,12 @@ import os
 import subprocess
 import threading
 import time
+import weakref
 
 import pytest
 from helpers import descriptors, evict_file, python, skip, threads
 from nowait import asyncio_files
+from nowait._nowait import open_handle
 
 MIB = 1 << 20
 
@@ -428,6 +430,52 @@ def test_nothing_is_left(make, run):
     gc.collect()
     assert descriptors() <= before
     assert len(gc.get_objects()) < objects + 1000
+
+
+def test_cycles_are_collected(disk):
+    fifo = disk / "fifo"
+    os.mkfifo(fifo)
+    (disk / "data").write_bytes(bytes(8 * MIB))
+
+    class Path(os.PathLike):
+        def __init__(self, path):
+            self.path = str(path)
+
+        def __fspath__(self):
+            return self.path
+
+    class Buffer(bytearray):
+        pass
+
+    async def main():
+        async with asyncio_files.open(disk / "data", "r+b", 0) as file:
+            makes = [
+                lambda: (it := Path(disk), asyncio_files.stat(it)),
+                lambda: (it := Path(disk), asyncio_files.unlink(it)),
+                lambda: (it := Path(disk), asyncio_files.rename(it, "a")),
+                lambda: (it := Path(disk), asyncio_files.rename("a", it)),
+                lambda: (it := Path(fifo), open_handle(it, os.O_RDONLY, 0)),
+                lambda: (it := Buffer(10), file.readinto_at(0, it)),
+                lambda: (it := Buffer(8 * MIB), file.readinto_at(0, it)),
+                lambda: (it := Buffer(8 * MIB), file.write_at(0, it)),
+            ]
+            for i, make in enumerate(makes):
+                # Never awaited, and waiting.
+                for begins in [False, True] if i in (4, 6, 7) else [False]:
+                    it, awaitable = make()
+                    it.awaitable = awaitable
+                    if begins:
+                        waits_for = awaitable.send(None)
+                        assert isinstance(waits_for, asyncio.Future)
+                        del waits_for
+                    is_alive = weakref.ref(it)
+                    del it, awaitable
+                    gc.collect()
+                    assert is_alive() is None, (i, begins)
+        # The open() that is under way ends.
+        os.close(os.open(fifo, os.O_RDWR))
+
+    asyncio.run(main())
 
 
 def test_errors_are_those_of_open(disk, run):

@@ -19,8 +19,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyType};
 
-use super::hang::python;
 use super::operation::{Operation, Request, Step};
+use crate::hang;
 
 /// The memory of an awaitable.
 #[repr(C)]
@@ -126,7 +126,8 @@ fn make(py: Python<'_>) -> PyResult<Py<PyType>> {
 
 /// Calls `body`, and makes an exception of a panic: it must not unwind through the interpreter.
 fn guarded<T>(body: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
-    catch_unwind(AssertUnwindSafe(|| python(body))).unwrap_or_else(|panic: Box<dyn Any + Send>| {
+    let _guard = hang::guard();
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic: Box<dyn Any + Send>| {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         Err(PySystemError::new_err(format!(
@@ -159,7 +160,11 @@ unsafe fn end(this: *mut ffi::PyObject) -> PyResult<()> {
     // SAFETY: of the caller.
     let operation = unsafe { &(*this.cast::<Object>()).operation };
     guarded(|| {
-        drop(operation.replace(Operation::Done));
+        match operation.replace(Operation::Done) {
+            Operation::Done => {}
+            // PyO3 drops objects at once only in a thread that it has attached.
+            begun => Python::attach(|_| drop(begun)),
+        }
         Ok(())
     })
 }
@@ -281,11 +286,8 @@ unsafe extern "C" fn dealloc(this: *mut ffi::PyObject) {
     // counted when the object was allocated.
     unsafe {
         ffi::PyObject_GC_UnTrack(this.cast());
-        let operation = &raw mut (*this.cast::<Object>()).operation;
-        let _ = guarded(|| {
-            ptr::drop_in_place(operation);
-            Ok(())
-        });
+        // Nothing else is in the memory that has to be dropped.
+        let _ = end(this);
         let class = ffi::Py_TYPE(this);
         ffi::PyObject_GC_Del(this.cast());
         ffi::Py_DECREF(class.cast());
@@ -305,7 +307,8 @@ unsafe extern "C" fn traverse(
             return class;
         }
         let operation = &*(*this.cast::<Object>()).operation.as_ptr();
-        for object in operation.references().into_iter().flatten() {
+        let references = operation.references(Python::assume_attached());
+        for object in references.as_flattened().iter().flatten() {
             let visited = visit(object.as_ptr(), argument);
             if visited != 0 {
                 return visited;

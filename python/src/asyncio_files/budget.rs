@@ -13,7 +13,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyCFunction;
 
 use super::event_loop;
-use super::hang::python;
+use crate::hang;
 
 /// The number of requests.
 const REQUESTS: u32 = 256;
@@ -21,8 +21,10 @@ const REQUESTS: u32 = 256;
 const BYTES: usize = 4 << 20;
 /// The time of requests that follow each other without a wait, with what the program does itself.
 const TIME: Duration = Duration::from_millis(1);
-/// One request in so many looks at the clock, unless so many took longer than `SLOW`.
+/// One request in so many looks at the clock, and each of more than so many bytes, unless the last ones
+/// took longer than `SLOW`.
 const TIMED: u32 = 4;
+const TIMED_BYTES: usize = 64 << 10;
 const SLOW: Duration = Duration::from_micros(100);
 
 /// The budget of the loop that runs in this thread. A thread runs one loop at a time.
@@ -67,7 +69,7 @@ pub fn spend(py: Python<'_>, bytes: usize) -> PyResult<bool> {
         };
         let requests = budget.requests.get();
         let spent = requests == 0 || budget.bytes.get() < bytes;
-        if spent || budget.is_late(requests, timed) {
+        if spent || budget.is_late(requests, bytes, timed) {
             budget.requests.set(0);
             return Ok(false);
         }
@@ -93,9 +95,10 @@ pub fn after_pause(py: Python<'_>, bytes: usize) -> PyResult<()> {
 impl Budget {
     /// Begins a new budget, and schedules its end.
     fn renew(&self, py: Python<'_>, bytes: usize) -> PyResult<()> {
+        let _guard = hang::guard();
         let running = event_loop::running(py)?;
         let reset = reset(py)?;
-        python(|| running.call_method1(pyo3::intern!(py, "call_soon"), (reset,)))?;
+        running.call_method1(pyo3::intern!(py, "call_soon"), (reset,))?;
         self.requests.set(REQUESTS - 1);
         self.bytes.set(BYTES.saturating_sub(bytes));
         self.time.set(Duration::ZERO);
@@ -107,10 +110,11 @@ impl Budget {
 
     /// True if the time is spent, as far as the clock was read.
     #[inline]
-    fn is_late(&self, requests: u32, timed: Instant) -> bool {
+    fn is_late(&self, requests: u32, bytes: usize, timed: Instant) -> bool {
+        let is_timed = requests.is_multiple_of(TIMED) || bytes > TIMED_BYTES;
         if self.has_waited.replace(false) {
             self.timed.set(Some(Instant::now()));
-        } else if self.slow.get() || requests.is_multiple_of(TIMED) {
+        } else if self.slow.get() || is_timed {
             let now = Instant::now();
             let took = now - timed;
             self.timed.set(Some(now));
@@ -136,10 +140,12 @@ fn reset(py: Python<'_>) -> PyResult<&Bound<'_, PyCFunction>> {
     static RESET: PyOnceLock<Py<PyCFunction>> = PyOnceLock::new();
     let made = RESET.get_or_try_init(py, || {
         let reset = PyCFunction::new_closure(py, None, None, |_, _| {
-            BUDGET.with(|budget| {
+            let _guard = hang::guard();
+            let of = BUDGET.with(|budget| {
                 budget.timed.set(None);
                 budget.of.take()
             });
+            drop(of);
         });
         reset.map(Bound::unbind)
     });

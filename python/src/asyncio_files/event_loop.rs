@@ -20,8 +20,8 @@ use pyo3::types::PyWeakrefReference;
 use pyo3::{PyTraverseError, PyVisit};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::hang::python;
-use super::operation::InEngine;
+use super::operation::{InEngine, Kept};
+use crate::hang;
 
 /// The operations that one loop waits for.
 ///
@@ -84,7 +84,7 @@ impl EventLoop {
     fn of_running(py: Python<'_>) -> PyResult<(Bound<'_, PyAny>, Bound<'_, EventLoop>)> {
         let running = running(py)?;
         let all = Self::all(py)?;
-        let known = python(|| all.call_method1(intern!(py, "get"), (&running,)))?;
+        let known = all.call_method1(intern!(py, "get"), (&running,))?;
         if let Ok(known) = known.cast::<PyWeakrefReference>()
             && let Some(known) = known.upgrade_as::<EventLoop>()?
             && known.get().process == std::process::id()
@@ -94,9 +94,9 @@ impl EventLoop {
         let made = Bound::new(py, EventLoop::new()?)?;
         let fd = made.get().ready.eventfd.as_raw_fd();
         let complete = made.getattr("complete")?;
-        python(|| running.call_method1("add_reader", (fd, &complete)))?;
+        running.call_method1("add_reader", (fd, &complete))?;
         let weak = PyWeakrefReference::new(&made)?;
-        python(|| all.set_item(&running, &weak))?;
+        all.set_item(&running, &weak)?;
         Ok((running, made))
     }
 
@@ -128,7 +128,8 @@ impl EventLoop {
 impl EventLoop {
     /// Sets the results of the futures whose operations have woken.
     fn complete(&self, py: Python<'_>) -> PyResult<()> {
-        python(|| self.wake_all(py))
+        let _guard = hang::guard();
+        self.wake_all(py)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -140,10 +141,17 @@ impl EventLoop {
     }
 
     fn __clear__(&self) {
-        if let Ok(mut waiting) = self.waiting.try_lock() {
-            let waiting = std::mem::take(&mut *waiting);
-            drop(waiting);
-        }
+        let _guard = hang::guard();
+        let waiting = self.waiting.try_lock();
+        let waiting = waiting.map(|mut waiting| std::mem::take(&mut *waiting));
+        // The destructors of the futures run without the lock.
+        drop(waiting);
+    }
+}
+
+impl Drop for EventLoop {
+    fn drop(&mut self) {
+        self.__clear__();
     }
 }
 
@@ -170,7 +178,7 @@ impl EventLoop {
             Some(runs) => {
                 let waker = self.waker(operation);
                 match runs.as_mut().poll(&mut Context::from_waker(&waker)) {
-                    Poll::Ready(finish) => finish(py),
+                    Poll::Ready(finish) => finish(py, Kept::Nothing),
                     Poll::Pending => {
                         lock(&self.waiting).insert(operation, waits);
                         return Ok(());
@@ -181,7 +189,7 @@ impl EventLoop {
         let future = waits.future.bind(py);
         let is_done = future.call_method0(intern!(py, "done"))?.is_truthy()?;
         if !is_done {
-            let set = |name, value: &Py<PyAny>| python(|| future.call_method1(name, (value,)));
+            let set = |name, value: &Py<PyAny>| future.call_method1(name, (value,));
             match result {
                 Ok(value) => set(intern!(py, "set_result"), &value)?,
                 Err(error) => set(
@@ -205,8 +213,8 @@ impl EventLoop {
 /// RuntimeError if no asyncio loop runs.
 pub fn run(py: Python<'_>, mut runs: InEngine) -> PyResult<Py<PyAny>> {
     let (running, event_loop) = EventLoop::of_running(py)?;
-    let create = || running.call_method0(intern!(py, "create_future"));
-    let future = python(create)?.unbind();
+    let future = running.call_method0(intern!(py, "create_future"))?;
+    let future = future.unbind();
     let state = event_loop.get();
     let operation = state.next.fetch_add(1, Relaxed);
     let result = future.clone_ref(py);
@@ -227,8 +235,8 @@ impl Registered {
     /// RuntimeError if no asyncio loop runs.
     pub fn new(py: Python<'_>) -> PyResult<(Registered, Waker)> {
         let (running, event_loop) = EventLoop::of_running(py)?;
-        let create = || running.call_method0(intern!(py, "create_future"));
-        let future = python(create)?.unbind();
+        let future = running.call_method0(intern!(py, "create_future"))?;
+        let future = future.unbind();
         let state = event_loop.get();
         let operation = state.next.fetch_add(1, Relaxed);
         let waker = state.waker(operation);
@@ -260,8 +268,8 @@ impl Registered {
     }
 
     /// The objects that it refers to.
-    pub fn references(&self) -> [&Py<PyAny>; 2] {
-        [self.event_loop.as_any(), &self.future]
+    pub fn references<'py>(&self, py: Python<'py>) -> [&Bound<'py, PyAny>; 2] {
+        [self.event_loop.bind(py).as_any(), self.future.bind(py)]
     }
 }
 

@@ -15,7 +15,7 @@ use super::awaitable::awaitable;
 use super::budget;
 use super::handle::Handle;
 use super::in_engine::EngineRequest;
-use super::operation::{InEngine, Request};
+use super::operation::{Begun, Kept, Request};
 use crate::error::{call_error, library_error, os_error, os_error_of_two};
 use crate::paths;
 use crate::stat_result::stat_result;
@@ -38,8 +38,8 @@ pub fn open_handle(py: Python<'_>, path: Py<PyAny>, flags: i32, mode: u32) -> Py
         opened.result?;
         opened.op.into_fd().map(nowait::Handle::new).transpose()
     };
-    let request = EngineRequest::new(open, move |py, opened| {
-        let open = opened.map_err(|error| library_error(py, &error, path.bind(py)))?;
+    let request = EngineRequest::new(Kept::Path(path), open, |py, kept, opened| {
+        let open = opened.map_err(|error| library_error(py, &error, &kept.path(py)))?;
         let open = open.ok_or_else(|| PyRuntimeError::new_err("openat2 returned no descriptor"))?;
         Bound::new(py, Handle::from(open))?.into_py_any(py)
     });
@@ -62,11 +62,11 @@ pub fn stat(py: Python<'_>, path: Py<PyAny>, follow_symlinks: bool) -> PyResult<
         false => nix::libc::AT_SYMLINK_NOFOLLOW,
     };
     let statx = Statx::new(name, flags, StatxMask::BASIC_STATS);
-    awaitable(py, stat_request(statx, path))
+    awaitable(py, stat_request(statx, Kept::Path(path)))
 }
 
 /// The request for os.stat_result. An exception has the file name.
-pub fn stat_request(statx: Statx, filename: Py<PyAny>) -> impl Request + 'static {
+pub fn stat_request(statx: Statx, filename: Kept) -> impl Request + 'static {
     let stat = async move |engine: Engine| {
         if let Some(cached) = statx.try_cached() {
             return cached.map(Some);
@@ -74,8 +74,8 @@ pub fn stat_request(statx: Statx, filename: Py<PyAny>) -> impl Request + 'static
         let stat = engine.run(statx).await;
         stat.result.map(|_| stat.op.metadata())
     };
-    EngineRequest::new(stat, move |py, stat| {
-        let metadata = stat.map_err(|error| library_error(py, &error, filename.bind(py)))?;
+    EngineRequest::new(filename, stat, |py, kept, stat| {
+        let metadata = stat.map_err(|error| library_error(py, &error, &kept.path(py)))?;
         let missing = || PyRuntimeError::new_err("statx returned no metadata");
         stat_result(py, &metadata.ok_or_else(missing)?)
     })
@@ -96,9 +96,9 @@ pub fn unlink(py: Python<'_>, path: Py<PyAny>) -> PyResult<Py<PyAny>> {
             .spawn_blocking(move || rustix::fs::unlink(&name))
             .await
     };
-    let request = EngineRequest::new(call, move |py, done| {
+    let request = EngineRequest::new(Kept::Path(path), call, |py, kept, done| {
         let done = done.map_err(|error| call_error(py, &error))?;
-        done.map_err(|errno| os_error(py, errno, None, path.bind(py)))?;
+        done.map_err(|errno| os_error(py, errno, None, &kept.path(py)))?;
         Ok(py.None())
     });
     awaitable(py, request)
@@ -118,10 +118,12 @@ pub fn rename(py: Python<'_>, src: Py<PyAny>, dst: Py<PyAny>) -> PyResult<Py<PyA
         let rename = move || rustix::fs::renameat(CWD, &names.0, CWD, &names.1);
         engine.spawn_blocking(rename).await
     };
-    let request = EngineRequest::new(call, move |py, done| {
+    let request = EngineRequest::new(Kept::Paths(src, dst), call, |py, kept, done| {
         let done = done.map_err(|error| call_error(py, &error))?;
-        done.map_err(|errno| os_error_of_two(py, errno, src, dst))?;
-        Ok(py.None())
+        match (done, kept) {
+            (Err(errno), Kept::Paths(src, dst)) => Err(os_error_of_two(py, errno, src, dst)),
+            _ => Ok(py.None()),
+        }
     });
     awaitable(py, request)
 }
@@ -142,14 +144,8 @@ pub fn pause(py: Python<'_>) -> PyResult<Py<PyAny>> {
 struct Pause;
 
 impl Request for Pause {
-    fn try_now(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        Ok(Some(py.None()))
-    }
-
-    fn start(self: Box<Self>, _py: Python<'_>) -> PyResult<InEngine> {
-        Err(PyRuntimeError::new_err(
-            "a pause has no work for the engine",
-        ))
+    fn begin(self: Box<Self>, py: Python<'_>) -> PyResult<Begun> {
+        Ok(Begun::Done(py.None()))
     }
 }
 

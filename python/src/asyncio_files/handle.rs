@@ -4,19 +4,22 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nowait::op::{Statx, Write};
-use nowait::{File, StatxMask};
+use nowait::{Engine, File, StatxMask};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use super::awaitable::awaitable;
 use super::event_loop;
+use super::failure::Failure;
 use super::functions::stat_request;
 use super::in_engine::EngineRequest;
-use super::memory::{Writable, copied};
-use super::operation::Request as _;
+use super::memory::{Exported, LARGEST, SharedBytes, Source};
+use super::operation::{Finish, Kept};
 use super::read::{ReadAt, ReadIntoAt, ReadRanges};
 use crate::error::call_error;
+use crate::hang;
 use crate::paths;
 
 /// An open file. All methods but `fileno` and `release` return awaitables.
@@ -60,6 +63,7 @@ impl Handle {
     /// Takes over a descriptor.
     #[staticmethod]
     fn of_descriptor(py: Python<'_>, descriptor: i32) -> PyResult<Handle> {
+        let _guard = hang::guard();
         let object = descriptor.into_pyobject(py)?.into_any();
         let open = nowait::Handle::new(paths::take(&object, descriptor)?);
         Ok(Handle::from(open.map_err(|error| call_error(py, &error))?))
@@ -95,8 +99,8 @@ impl Handle {
     /// Read into a buffer at `offset`, as many bytes as it has.
     ///
     /// Data that is not cached is read into memory of the library and copied, so that a read that is
-    /// cancelled does not write into the buffer later. The buffer cannot be resized before the
-    /// awaitable has ended.
+    /// cancelled does not write into the buffer later. A buffer of more than 1 MiB is filled by a thread
+    /// of the library. It cannot be resized before the awaitable has ended.
     ///
     /// Args:
     ///     offset: The offset in bytes.
@@ -115,9 +119,10 @@ impl Handle {
         offset: i64,
         buffer: &Bound<'_, PyAny>,
     ) -> PyResult<Py<PyAny>> {
+        let _guard = hang::guard();
         let handle = self.open()?;
         let offset = not_negative(offset)?;
-        let buffer = Writable::of(buffer)?;
+        let buffer = Exported::writable(buffer)?;
         awaitable(
             py,
             ReadIntoAt {
@@ -140,6 +145,7 @@ impl Handle {
     ///     OSError: A read failed. It has errno.
     ///     ValueError: The file is closed, or a number is negative.
     fn read_ranges(&self, py: Python<'_>, ranges: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let _guard = hang::guard();
         let handle = self.open()?;
         let ranges = paths::items(ranges.try_iter()?).map(|item| {
             let (offset, n) = item?.extract()?;
@@ -150,6 +156,9 @@ impl Handle {
     }
 
     /// Write bytes at `offset`.
+    ///
+    /// More than 1 MiB are copied by a thread of the library, if they are no `bytes`: they must not
+    /// change before the awaitable has ended.
     ///
     /// Returns:
     ///     An awaitable of the number of bytes, which is all of them.
@@ -163,53 +172,72 @@ impl Handle {
         offset: i64,
         data: &Bound<'_, PyAny>,
     ) -> PyResult<Py<PyAny>> {
+        let _guard = hang::guard();
         let handle = self.open()?;
         let offset = not_negative(offset)?;
-        let data = copied(data)?;
-        let write = async move |engine| {
-            File::from_handle(&handle, &engine)
-                .write_all_at(data, offset)
-                .await
+        let (source, lent) = Source::of(data)?;
+        let kept = lent.map_or(Kept::Nothing, Kept::Buffer);
+        let write = async move |engine: Engine| {
+            let file = File::from_handle(&handle, &engine);
+            let copied = match source {
+                Source::Bytes(bytes) => return Ok(file.write_all_at(bytes, offset).await.result?),
+                Source::Copied(bytes) => bytes,
+                Source::Large(borrower) => engine.spawn_blocking(move || borrower.copy()).await??,
+            };
+            let written = file.write_all_at(copied, offset).await;
+            if written.buf.len() > LARGEST {
+                // To free much memory takes long.
+                drop(engine.spawn_blocking(move || drop(written.buf)));
+            }
+            Ok(written.result?)
         };
-        let request = EngineRequest::new(write, |py, write| {
-            let n = write.result.map_err(|error| call_error(py, &error))?;
+        let request = EngineRequest::new(kept, write, |py, _, written: Result<usize, Failure>| {
+            let n = written.map_err(|error| error.for_python(py))?;
             n.into_py_any(py)
         });
         awaitable(py, request)
     }
 
-    /// Begin to write bytes at the position of the descriptor, which moves. Returns an asyncio.Future
-    /// of the number of bytes. The write goes on if the future is cancelled.
-    fn begin_write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    /// Begin to write the bytes after the first `begin` at the position of the descriptor, which moves.
+    /// Returns an asyncio.Future of their number. The write goes on if the future is cancelled.
+    fn begin_write(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyBytes>,
+        begin: usize,
+    ) -> PyResult<Py<PyAny>> {
+        let _guard = hang::guard();
         let handle = self.open()?;
-        let data = copied(data)?;
-        let write = async move |engine: nowait::Engine| {
-            let write = Write::stream(&handle, Box::new(data)).all();
-            engine.run(write).await.result
+        let engine = Engine::process().map_err(|error| call_error(py, &error))?;
+        let source = SharedBytes::from(data, begin);
+        let write = async move {
+            let write = Write::stream(&handle, Box::new(source)).all();
+            let written = engine.run(write).await.result;
+            let finish: Finish = Box::new(move |py, _| {
+                let n = written.map_err(|error| call_error(py, &error))?;
+                n.into_py_any(py)
+            });
+            finish
         };
-        let request = EngineRequest::new(write, |py, written| {
-            let n = written.map_err(|error| call_error(py, &error))?;
-            n.into_py_any(py)
-        });
-        event_loop::run(py, Box::new(request).start(py)?)
+        event_loop::run(py, Box::pin(write))
     }
 
     /// Write the file's data and metadata to the disk: fsync(2).
     fn fsync(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let handle = self.open()?;
         let sync = async move |engine| File::from_handle(&handle, &engine).sync_all().await;
-        let finish = |py: Python<'_>, synced: nowait::Result<()>| {
+        let finish = |py: Python<'_>, _, synced: nowait::Result<()>| {
             synced.map_err(|error| call_error(py, &error))?;
             Ok(py.None())
         };
-        awaitable(py, EngineRequest::new(sync, finish))
+        awaitable(py, EngineRequest::new(Kept::Nothing, sync, finish))
     }
 
     /// The file's metadata: an awaitable of os.stat_result.
     fn stat(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let handle = self.open()?;
         let statx = Statx::of(&handle, StatxMask::BASIC_STATS);
-        awaitable(py, stat_request(statx, py.None()))
+        awaitable(py, stat_request(statx, Kept::Nothing))
     }
 
     /// True for a regular file.

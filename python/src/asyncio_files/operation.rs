@@ -9,12 +9,42 @@ use pyo3::prelude::*;
 
 use super::budget;
 use super::event_loop::{self, Registered};
+use super::memory::Exported;
 
 /// Converts the result of the engine for Python, in the loop's thread.
-pub type Finish = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
+pub type Finish = Box<dyn FnOnce(Python<'_>, Kept) -> PyResult<Py<PyAny>> + Send>;
 
 /// The part of a request that the engine does.
 pub type InEngine = Pin<Box<dyn Future<Output = Finish> + Send>>;
+
+/// What a request has of the program. It is not in the part for the engine, so that the garbage
+/// collector sees it.
+pub enum Kept {
+    Nothing,
+    Path(Py<PyAny>),
+    Paths(Py<PyAny>, Py<PyAny>),
+    Buffer(Exported),
+}
+
+/// Objects for the garbage collector.
+pub type References<'a, 'py> = [Option<&'a Bound<'py, PyAny>>; 2];
+
+impl Kept {
+    pub fn references<'py>(&self, py: Python<'py>) -> References<'_, 'py> {
+        match self {
+            Kept::Nothing => [None, None],
+            Kept::Path(path) => [Some(path.bind(py)), None],
+            Kept::Paths(first, second) => [Some(first.bind(py)), Some(second.bind(py))],
+            Kept::Buffer(buffer) => [buffer.object(py), None],
+        }
+    }
+
+    /// The path, or None.
+    pub fn path<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        let [path, _] = self.references(py);
+        path.cloned().unwrap_or_else(|| py.None().into_bound(py))
+    }
+}
 
 /// A request that has not begun.
 pub trait Request: Send {
@@ -23,19 +53,28 @@ pub trait Request: Send {
         0
     }
 
-    /// Does the request in the calling thread if that does not wait for a device.
-    fn try_now(&mut self, _py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        Ok(None)
+    /// The objects that it refers to.
+    fn references<'py>(&self, _py: Python<'py>) -> References<'_, 'py> {
+        [None, None]
     }
 
-    /// The request for the engine.
-    fn start(self: Box<Self>, py: Python<'_>) -> PyResult<InEngine>;
+    /// Does the request in the calling thread if that does not wait for a device, and begins it in the
+    /// engine otherwise.
+    fn begin(self: Box<Self>, py: Python<'_>) -> PyResult<Begun>;
+}
+
+/// A request that has begun.
+pub enum Begun {
+    Done(Py<PyAny>),
+    /// A part was done. The rest gives way to other tasks first.
+    Part(Box<dyn Request>),
+    InEngine(InEngine, Kept),
 }
 
 /// The state of an awaitable.
 pub enum Operation {
     New(Box<dyn Request>),
-    /// It has yielded once, because the budget of the loop was spent.
+    /// It has yielded, because the budget of the loop was spent.
     Paused(Box<dyn Request>),
     Waiting(Waiting),
     /// A step is being done.
@@ -46,6 +85,7 @@ pub enum Operation {
 /// A request that the engine does.
 pub struct Waiting {
     future: InEngine,
+    kept: Kept,
     /// The registration in the loop, after the first wait.
     registered: Option<Registered>,
 }
@@ -65,10 +105,7 @@ impl Operation {
                 Ok(true) => begin(py, request),
                 // Another library's loop takes no pause. A budget may be left over from asyncio's.
                 Ok(false) => match event_loop::running(py) {
-                    Ok(_) => {
-                        budget::waits();
-                        (Operation::Paused(request), Ok(Step::Yield(py.None())))
-                    }
+                    Ok(_) => pause(py, request),
                     Err(error) => (Operation::Done, Err(error)),
                 },
                 Err(error) => (Operation::Done, Err(error)),
@@ -78,7 +115,7 @@ impl Operation {
                 Ok(()) => begin(py, request),
                 Err(error) => (Operation::Done, Err(error)),
             },
-            Operation::Waiting(waiting) => waiting.step(py),
+            Operation::Waiting(waiting) => Python::attach(|py| waiting.step(py)),
             Operation::Running => {
                 let error = PyValueError::new_err("awaitable is already executing");
                 (Operation::Running, Err(error))
@@ -90,30 +127,45 @@ impl Operation {
         }
     }
 
-    /// The objects that a wait refers to, for the garbage collector.
-    pub fn references(&self) -> [Option<&Py<PyAny>>; 2] {
+    /// The objects that it refers to.
+    pub fn references<'py>(&self, py: Python<'py>) -> [References<'_, 'py>; 2] {
         match self {
-            Operation::Waiting(Waiting {
-                registered: Some(registered),
-                ..
-            }) => registered.references().map(Some),
-            _ => [None, None],
+            Operation::New(request) | Operation::Paused(request) => {
+                [request.references(py), [None, None]]
+            }
+            Operation::Waiting(waiting) => {
+                let registered = waiting.registered.as_ref();
+                let registered = registered.map(|registered| registered.references(py));
+                [
+                    waiting.kept.references(py),
+                    registered.map_or([None, None], |both| both.map(Some)),
+                ]
+            }
+            Operation::Running | Operation::Done => [[None, None], [None, None]],
         }
     }
 }
 
-fn begin(py: Python<'_>, mut request: Box<dyn Request>) -> (Operation, PyResult<Step>) {
-    match request.try_now(py) {
-        Ok(Some(result)) => (Operation::Done, Ok(Step::Return(result))),
-        Ok(None) => match request.start(py) {
-            Ok(future) => {
-                let registered = None;
-                Waiting { future, registered }.step(py)
-            }
-            Err(error) => (Operation::Done, Err(error)),
-        },
+fn begin(py: Python<'_>, request: Box<dyn Request>) -> (Operation, PyResult<Step>) {
+    match request.begin(py) {
+        Ok(Begun::Done(result)) => (Operation::Done, Ok(Step::Return(result))),
+        Ok(Begun::Part(rest)) => pause(py, rest),
+        Ok(Begun::InEngine(future, kept)) => {
+            let waiting = Waiting {
+                future,
+                kept,
+                registered: None,
+            };
+            Python::attach(|py| waiting.step(py))
+        }
         Err(error) => (Operation::Done, Err(error)),
     }
+}
+
+/// Gives way to the other tasks of the loop.
+fn pause(py: Python<'_>, request: Box<dyn Request>) -> (Operation, PyResult<Step>) {
+    budget::waits();
+    (Operation::Paused(request), Ok(Step::Yield(py.None())))
 }
 
 impl Waiting {
@@ -121,7 +173,7 @@ impl Waiting {
     fn step(mut self, py: Python<'_>) -> (Operation, PyResult<Step>) {
         match self.advance(py) {
             Ok(Poll::Ready(finish)) => {
-                let result = finish(py).map(Step::Return);
+                let result = finish(py, self.kept).map(Step::Return);
                 (Operation::Done, result)
             }
             Ok(Poll::Pending) => match self.awaited(py) {

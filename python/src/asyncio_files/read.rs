@@ -1,20 +1,31 @@
 //! Positional reads: one range into a new `bytes`, one into a buffer, and several ranges.
 
 use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, Stream};
 use nowait::read::{Cached, try_cached};
 use nowait::{Engine, File, Handle};
-use pyo3::exceptions::PyMemoryError;
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList};
+use pyo3::types::PyList;
 
-use super::memory::{Writable, filled};
-use super::operation::{Finish, InEngine, Request};
+use super::failure::{Failure, reserved};
+use super::memory::{Exported, LARGEST, NewBytes};
+use super::operation::{Begun, Finish, InEngine, Kept, References, Request};
 use crate::error::call_error;
 
 /// The number of bytes up to which cached data is copied with the GIL. To release it takes longer.
 const WITH_GIL: usize = 64 << 10;
+
+/// The time after which several ranges give way to other tasks.
+const TIME: Duration = Duration::from_micros(500);
+/// One range in so many looks at the clock.
+const TIMED: usize = 8;
+/// The number of ranges that are in the engine at the same time, at most.
+const IN_ENGINE: usize = 128;
 
 /// Reads a range into a new `bytes`.
 pub struct ReadAt {
@@ -27,142 +38,221 @@ pub struct ReadAt {
 pub struct ReadIntoAt {
     pub handle: Handle,
     pub offset: u64,
-    pub buffer: Writable,
+    pub buffer: Exported,
 }
 
 /// Reads ranges into a list of `bytes`.
 pub struct ReadRanges {
     handle: Handle,
-    ranges: Vec<Range>,
+    /// The offset and the length of each.
+    ranges: Vec<(u64, usize)>,
+    /// Those that were tried in the page cache, in the same order.
+    tried: Vec<Tried>,
 }
 
-/// A range, with its bytes if they were cached.
-struct Range {
-    offset: u64,
-    len: usize,
-    cached: Option<Py<PyBytes>>,
+/// The memory of a range, which is filled if all of it was cached.
+struct Tried {
+    bytes: NewBytes,
+    is_cached: bool,
 }
 
 impl Request for ReadAt {
     fn bytes(&self) -> usize {
-        self.len
+        self.len.min(LARGEST)
     }
 
     #[inline]
-    fn try_now(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let read = cached_bytes(py, &self.handle, self.offset, self.len)?;
-        Ok(read.map(|bytes| bytes.into_any().unbind()))
-    }
-
-    fn start(self: Box<Self>, py: Python<'_>) -> PyResult<InEngine> {
-        let engine = Engine::process().map_err(|error| call_error(py, &error))?;
-        Ok(Box::pin(async move {
-            let read = read(&engine, &self.handle, self.offset, self.len).await;
-            let finish: Finish = Box::new(move |py| {
-                let bytes = read.map_err(|error| error.for_python(py))?;
-                Ok(PyBytes::new(py, &bytes).into_any().unbind())
+    fn begin(self: Box<Self>, py: Python<'_>) -> PyResult<Begun> {
+        let tried = Tried::of(py, &self.handle, self.offset, self.len)?;
+        if tried.is_cached {
+            return Ok(Begun::Done(tried.bytes.filled(py).into_any().unbind()));
+        }
+        let (file, offset) = (file(py, &self.handle)?, self.offset);
+        let read = async move {
+            let read = read(&file, tried.bytes, offset).await;
+            let finish: Finish = Box::new(move |py, _| {
+                let bytes = read.map_err(|error| call_error(py, &error))?;
+                Ok(bytes.filled(py).into_any().unbind())
             });
             finish
-        }))
+        };
+        Ok(Begun::InEngine(Box::pin(read), Kept::Nothing))
     }
+}
+
+/// Reads a range in the engine.
+async fn read(file: &File, bytes: NewBytes, offset: u64) -> nowait::Result<NewBytes> {
+    let read = file.read_at(bytes, offset).await;
+    read.result?;
+    Ok(read.buf)
 }
 
 impl Request for ReadIntoAt {
     fn bytes(&self) -> usize {
-        self.buffer.len()
+        self.buffer.len().min(LARGEST)
     }
 
-    fn try_now(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        match cached(py, &self.handle, self.offset, self.buffer.memory())? {
-            Some(n) => Ok(Some(n.into_pyobject(py)?.into_any().unbind())),
-            None => Ok(None),
+    fn references<'py>(&self, py: Python<'py>) -> References<'_, 'py> {
+        [self.buffer.object(py), None]
+    }
+
+    fn begin(mut self: Box<Self>, py: Python<'_>) -> PyResult<Begun> {
+        let (offset, len) = (self.offset, self.buffer.len());
+        if len <= LARGEST
+            && let Some(n) = cached(py, &self.handle, offset, self.buffer.memory())?
+        {
+            return Ok(Begun::Done(n.into_py_any(py)?));
         }
+        let file = file(py, &self.handle)?;
+        // Nothing writes into memory of the program after a cancellation.
+        let read: InEngine = if len > LARGEST {
+            let borrower = self.buffer.lend();
+            let engine = file.engine().clone();
+            Box::pin(async move {
+                let fill = engine.spawn_blocking(move || borrower.fill(&file, offset));
+                let filled = fill.await.map_err(Failure::from).and_then(|filled| filled);
+                let finish: Finish = Box::new(move |py, _| {
+                    let n = filled.map_err(|error| error.for_python(py))?;
+                    n.into_py_any(py)
+                });
+                finish
+            })
+        } else {
+            Box::pin(async move {
+                let read = read_own(&file, offset, len).await;
+                let finish: Finish = Box::new(move |py, mut kept| {
+                    let bytes = read.map_err(|error| error.for_python(py))?;
+                    match &mut kept {
+                        Kept::Buffer(buffer) => buffer.fill(&bytes).into_py_any(py),
+                        _ => 0.into_py_any(py),
+                    }
+                });
+                finish
+            })
+        };
+        Ok(Begun::InEngine(read, Kept::Buffer(self.buffer)))
     }
+}
 
-    fn start(mut self: Box<Self>, py: Python<'_>) -> PyResult<InEngine> {
-        let engine = Engine::process().map_err(|error| call_error(py, &error))?;
-        Ok(Box::pin(async move {
-            // The engine must not write into memory that the program may free after a cancellation.
-            let read = read(&engine, &self.handle, self.offset, self.buffer.len()).await;
-            let finish: Finish = Box::new(move |py| {
-                let bytes = read.map_err(|error| error.for_python(py))?;
-                let n = self.buffer.fill(&bytes);
-                Ok(n.into_pyobject(py)?.into_any().unbind())
-            });
-            finish
-        }))
-    }
+/// Reads a range into memory of its own.
+async fn read_own(file: &File, offset: u64, len: usize) -> Result<Vec<u8>, Failure> {
+    let mut read = file.read_at(reserved(len)?, offset).await;
+    read.result?;
+    // The memory may be larger than what was asked for.
+    read.buf.truncate(len);
+    Ok(read.buf)
 }
 
 impl ReadRanges {
     /// Ranges of (offset, number of bytes).
-    pub fn new(handle: Handle, ranges: impl IntoIterator<Item = (u64, usize)>) -> ReadRanges {
-        let ranges = ranges.into_iter().map(|(offset, len)| Range {
-            offset,
-            len,
-            cached: None,
-        });
+    pub fn new(handle: Handle, ranges: Vec<(u64, usize)>) -> ReadRanges {
         ReadRanges {
             handle,
-            ranges: ranges.collect(),
+            tried: Vec::with_capacity(ranges.len()),
+            ranges,
         }
     }
 }
 
 impl Request for ReadRanges {
     fn bytes(&self) -> usize {
-        let lens = self.ranges.iter().map(|range| range.len);
-        lens.fold(0, usize::saturating_add)
+        let lens = self.ranges[self.tried.len()..].iter().map(|(_, len)| len);
+        lens.fold(0, |sum: usize, len| sum.saturating_add(*len))
+            .min(LARGEST)
     }
 
-    fn try_now(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        for range in &mut self.ranges {
-            let read = cached_bytes(py, &self.handle, range.offset, range.len)?;
-            range.cached = read.map(Bound::unbind);
+    fn begin(mut self: Box<Self>, py: Python<'_>) -> PyResult<Begun> {
+        let begun = Instant::now();
+        while let Some((offset, len)) = self.ranges.get(self.tried.len()) {
+            let is_timed = *len > WITH_GIL || self.tried.len() % TIMED == TIMED - 1;
+            if is_timed && begun.elapsed() > TIME {
+                return Ok(Begun::Part(self));
+            }
+            self.tried.push(Tried::of(py, &self.handle, *offset, *len)?);
         }
-        if self.ranges.iter().any(|range| range.cached.is_none()) {
-            return Ok(None);
+        if self.tried.iter().all(|tried| tried.is_cached) {
+            let bytes = self.tried.into_iter().map(|tried| tried.bytes);
+            return list(py, bytes.collect()).map(Begun::Done);
         }
-        let all = self.ranges.iter().map(|range| &range.cached);
-        Ok(Some(PyList::new(py, all)?.into_any().unbind()))
-    }
-
-    fn start(self: Box<Self>, py: Python<'_>) -> PyResult<InEngine> {
-        let engine = Engine::process().map_err(|error| call_error(py, &error))?;
-        Ok(Box::pin(async move {
-            let reads = self.ranges.iter().map(async |range| match &range.cached {
-                Some(_) => Ok(Vec::new()),
-                None => read(&engine, &self.handle, range.offset, range.len).await,
-            });
-            let reads = join_all(reads).await;
-            let finish: Finish = Box::new(move |py| {
-                let list = PyList::empty(py);
-                for (range, read) in self.ranges.iter().zip(reads) {
-                    match &range.cached {
-                        Some(bytes) => list.append(bytes)?,
-                        None => {
-                            let bytes = read.map_err(|error| error.for_python(py))?;
-                            list.append(PyBytes::new(py, &bytes))?;
-                        }
-                    }
-                }
-                Ok(list.into_any().unbind())
+        let file = file(py, &self.handle)?;
+        let read = async move {
+            let read = read_rest(&file, self.ranges, self.tried).await;
+            let finish: Finish = Box::new(move |py, _| {
+                let bytes = read.map_err(|error| call_error(py, &error))?;
+                list(py, bytes)
             });
             finish
-        }))
+        };
+        Ok(Begun::InEngine(Box::pin(read), Kept::Nothing))
     }
 }
 
-/// The bytes of a range, if the page cache has all of them.
-#[inline]
-fn cached_bytes<'py>(
-    py: Python<'py>,
-    handle: &Handle,
-    offset: u64,
-    len: usize,
-) -> PyResult<Option<Bound<'py, PyBytes>>> {
-    let len = limited(handle, offset, len);
-    filled(py, len, |memory| cached(py, handle, offset, memory))
+fn list(py: Python<'_>, all: Vec<NewBytes>) -> PyResult<Py<PyAny>> {
+    let all = all.into_iter().map(|bytes| bytes.filled(py));
+    Ok(PyList::new(py, all)?.into_any().unbind())
+}
+
+/// Reads the ranges that were not cached. It gives way to other tasks from time to time, since many
+/// of them may be cached meanwhile.
+async fn read_rest(
+    file: &File,
+    ranges: Vec<(u64, usize)>,
+    tried: Vec<Tried>,
+) -> nowait::Result<Vec<NewBytes>> {
+    let mut all: Vec<Option<NewBytes>> = Vec::with_capacity(tried.len());
+    let mut rest = Vec::new();
+    for (i, tried) in tried.into_iter().enumerate() {
+        let (bytes, rest_of) = match tried.is_cached {
+            true => (Some(tried.bytes), None),
+            false => (None, Some((i, ranges[i].0, tried.bytes))),
+        };
+        all.push(bytes);
+        rest.extend(rest_of);
+    }
+    let mut rest = rest.into_iter();
+    let mut reads = FuturesUnordered::new();
+    let mut poll = |context: &mut Context<'_>| {
+        let begun = Instant::now();
+        loop {
+            if reads.len() < IN_ENGINE
+                && let Some((i, offset, bytes)) = rest.next()
+            {
+                reads.push(async move { (i, read(file, bytes, offset).await) });
+            }
+            match Pin::new(&mut reads).poll_next(context) {
+                Poll::Ready(Some((i, bytes))) => all[i] = Some(bytes?),
+                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                Poll::Pending if reads.len() == IN_ENGINE || rest.len() == 0 => {
+                    return Poll::Pending;
+                }
+                Poll::Pending => {}
+            }
+            if begun.elapsed() > TIME {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+    };
+    std::future::poll_fn(&mut poll).await?;
+    Ok(all.into_iter().flatten().collect())
+}
+
+impl Tried {
+    /// Reads a range into new memory if the page cache has all of it.
+    #[inline]
+    fn of(py: Python<'_>, handle: &Handle, offset: u64, len: usize) -> PyResult<Tried> {
+        let len = limited(handle, offset, len);
+        let mut bytes = NewBytes::new(py, len)?;
+        let is_cached =
+            len <= LARGEST && bytes.fill(|memory| cached(py, handle, offset, memory))?;
+        Ok(Tried { bytes, is_cached })
+    }
+}
+
+/// The file, with the engine of the process.
+fn file(py: Python<'_>, handle: &Handle) -> PyResult<File> {
+    let engine = Engine::process().map_err(|error| call_error(py, &error))?;
+    Ok(File::from_handle(handle, &engine))
 }
 
 /// Reads a range if the page cache has all of it. Returns the number of bytes, which is less than
@@ -184,39 +274,6 @@ fn cached(
         Some(Cached::All(n)) => Ok(Some(n)),
         _ => Ok(None),
     }
-}
-
-/// The failure of a read in the engine.
-enum Failure {
-    Memory,
-    Read(nowait::Error),
-}
-
-impl Failure {
-    fn for_python(self, py: Python<'_>) -> PyErr {
-        match self {
-            Failure::Memory => PyMemoryError::new_err(()),
-            Failure::Read(error) => call_error(py, &error),
-        }
-    }
-}
-
-/// Reads a range into memory of its own.
-async fn read(
-    engine: &Engine,
-    handle: &Handle,
-    offset: u64,
-    len: usize,
-) -> Result<Vec<u8>, Failure> {
-    let len = limited(handle, offset, len);
-    let mut buffer = Vec::new();
-    buffer.try_reserve_exact(len).map_err(|_| Failure::Memory)?;
-    let file = File::from_handle(handle, engine);
-    let mut read = file.read_at(buffer, offset).await;
-    read.result.map_err(Failure::Read)?;
-    // The memory may be larger than what was asked for.
-    read.buf.truncate(len);
-    Ok(read.buf)
 }
 
 /// Reduces a large length to that of the rest of the file, before memory is allocated.

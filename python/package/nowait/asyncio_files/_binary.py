@@ -9,7 +9,7 @@ from typing import Any
 
 from .._nowait import spend
 from ._buffered import Reader, Writer
-from ._file import File, give_way
+from ._file import LARGE, File, give_way
 
 
 class BinaryFile(File[bytes]):
@@ -72,7 +72,9 @@ class BinaryReader(Reader[bytes], BinaryFile):
         async with self._turn:
             self._check()
             if n is None or n == -1:
-                return await self._rest()
+                data = await self._rest()
+                self._forget(self._position() + len(data))
+                return data
             if n < 0:
                 raise ValueError("read length must be non-negative or -1")
             return await self._bytes(n)
@@ -122,9 +124,17 @@ class BinaryReader(Reader[bytes], BinaryFile):
             return await self._line(-1 if limit is None else limit)
 
     async def readlines(self, hint: int | None = -1, /) -> list[bytes]:
-        if hint is None or hint <= 0:
-            return io.BytesIO(await self.read()).readlines()
-        return await self._lines(hint)
+        if hint is not None and hint > 0:
+            return await self._lines(hint)
+        async with self._turn:
+            self._check()
+            return await self._all_lines()
+
+    def _split(self, data: bytes) -> list[bytes]:
+        return io.BytesIO(data).readlines()
+
+    async def _line_of(self, line: bytes) -> bytes:
+        return line
 
     async def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         if whence == os.SEEK_SET and offset >= 0 and not self._turn.busy and not self.closed:
@@ -145,9 +155,22 @@ class BinaryWriter(Writer[bytes], BinaryFile):
     """A regular binary file that is only written."""
 
     async def write(self, data: Any, /) -> int:
+        if type(data) is bytes:
+            n = len(data)
+            await (self._add(data, n) if n <= LARGE else self._add_pieces([data]))
+            return n
         with memoryview(data) as view:
-            await self._add(view)
-            return view.nbytes
+            n = view.nbytes
+            if n <= LARGE or not view.c_contiguous:
+                await self._add(view, n)
+                return n
+            pieces = []
+            with view.cast("B") as all_bytes:
+                for begin in range(0, n, LARGE):
+                    await give_way(LARGE)
+                    pieces.append(bytes(all_bytes[begin : begin + LARGE]))
+        await self._add_pieces(pieces)
+        return n
 
     async def writelines(self, lines: Iterable[Any], /) -> None:
         for line in lines:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import deque
 from typing import Any
 
-from .._nowait import Handle
-from ._file import Data, File, Opened, give_way
+from .._nowait import Handle, pause, spend
+from ._file import LARGE, Data, File, Opened, give_way
 
 #: The size of the first read after a change of the position, and that of the largest read into the
 #: buffer, in bytes.
 FIRST, LARGEST = 4 << 10, 64 << 10
+
+#: The number of bytes that are divided into lines at once.
+LINES = 256 << 10
 
 
 class Reader(File[Data]):
@@ -80,22 +84,29 @@ class Reader(File[Data]):
             have = self._buffer[:n]
             self._at = len(have)
             return have
+        if n > LARGE:
+            # To join the two would copy all of it.
+            have = b""
         data = have + await self.read_at(self._position() + len(have), n - len(have))
         self._forget(self._position() + len(data))
         self._size = LARGEST
         return data
 
     async def _rest(self) -> bytes:
-        """The bytes up to the end of the file, which may grow. It is the caller's turn."""
+        """The bytes up to the end of the file, which may grow. The position does not move. It is the
+        caller's turn."""
         rest = self._buffer[self._at :]
-        pieces = [rest] if rest else []
-        position = self._offset + len(self._buffer)
-        size = max(LARGEST, (await self.stat()).st_size - position)
-        while piece := await self.read_at(position, size):
+        begin = self._position()
+        more = await self.read_at(begin + len(rest), LARGE)
+        if len(more) < LARGE:
+            return rest + more
+        # To join what was read and what follows would copy all of it.
+        size = (await self.stat()).st_size - begin
+        pieces, position = [], begin
+        while piece := await self.read_at(position, max(size, LARGE)):
             pieces.append(piece)
             position += len(piece)
-            size = LARGEST
-        self._forget(position)
+            size = 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def _line(self, limit: int) -> bytes:
@@ -104,6 +115,8 @@ class Reader(File[Data]):
         while True:
             end = self._buffer.find(b"\n", searched) + 1
             rest = len(self._buffer) - self._at
+            if not end and rest >= LARGE:
+                return await self._long_line(rest, limit)
             if end or 0 <= limit <= rest or not await self._fill():
                 break
             searched = rest
@@ -114,6 +127,54 @@ class Reader(File[Data]):
         await give_way(len(line))
         self._at = end
         return line
+
+    async def _long_line(self, searched: int, limit: int) -> bytes:
+        """The bytes of a line whose end is not among the first ones. It is the caller's turn."""
+        position = self._position()
+        size = searched
+        while not 0 <= limit <= size and (piece := await self.read_at(position + size, LARGE)):
+            self._check_bytes(piece)
+            end = piece.find(b"\n") + 1
+            size += end or len(piece)
+            if end:
+                break
+        line = await self.read_at(position, min(size, limit) if limit >= 0 else size)
+        self._forget(position + len(line))
+        return line
+
+    def _check_bytes(self, data: bytes) -> None:
+        """Raises an exception for bytes that a subclass does not read."""
+
+    def _split(self, data: bytes) -> list[Data]:
+        """The lines of some bytes."""
+        raise NotImplementedError
+
+    async def _line_of(self, line: bytes) -> Data:
+        """A line of its bytes."""
+        raise NotImplementedError
+
+    async def _all_lines(self, _: int = -1) -> list[Data]:
+        """The lines up to the end of the file. It is the caller's turn."""
+        lines: list[Data] = []
+        position = self._position()
+        try:
+            is_last = False
+            while not is_last:
+                rest = self._buffer[self._at :]
+                more = await self.read_at(self._position() + len(rest), LINES)
+                self._check_bytes(more)
+                is_last = len(more) < LINES
+                data = rest + more
+                end = len(data) if is_last else data.rfind(b"\n") + 1
+                lines += self._split(data[:end])
+                self._buffer, self._offset, self._at = data, self._position(), end
+                if len(data) - end >= LARGE:
+                    line = await self._long_line(len(data) - end, -1)
+                    lines.append(await self._line_of(line))
+            return lines
+        except BaseException:
+            self._forget(position)
+            raise
 
     async def _lines(self, hint: int) -> list[Data]:
         """Lines up to the one that makes them longer than `hint`."""
@@ -147,31 +208,56 @@ class Writer(File[Data]):
 
     def __init__(self, handle: Handle, opened: Opened) -> None:
         super().__init__(handle, opened)
+        # The buffer. What is before it is not copied: each has the number of bytes that are written.
         self._pending = bytearray()
+        self._before: deque[tuple[bytes, int]] = deque()
         self._limit = opened.buffering if opened.buffering > 1 else LARGEST
         # The write that is under way, with its bytes and the position where it has begun.
         self._writing: asyncio.Future[int] | None = None
-        self._written = (b"", 0)
+        self._written = (b"", 0, 0)
         # True if the last write has failed: no more is taken than the buffer holds.
         self._has_failed = False
         # True if all must be written without another call.
         self._is_closing = False
 
-    async def _add(self, data: Any) -> None:
+    def _size(self) -> int:
+        """The number of bytes that wait to be written."""
+        return len(self._pending) + sum(len(data) - begin for data, begin in self._before)
+
+    async def _add(self, data: Any, n: int) -> None:
         """Adds bytes to the buffer, and writes it if it is full."""
         self._check()
-        if self._has_failed and len(self._pending) >= self._limit:
+        if self._has_failed and self._size() >= self._limit:
             async with self._turn:
                 await self._flush()
         self._pending += data
-        if len(self._pending) < self._limit:
-            await give_way(len(data))
-        else:
+        if len(self._pending) >= self._limit:
             async with self._turn:
                 await self._flush()
+        elif not spend(n):
+            await pause()
+
+    async def _add_pieces(self, pieces: list[bytes]) -> None:
+        """Adds much data, and writes it without a copy."""
+        self._check()
+        if self._has_failed and self._size() >= self._limit:
+            async with self._turn:
+                await self._flush()
+        self._keep()
+        self._before.extend((piece, 0) for piece in pieces)
+        # Each is freed when it was written, and not all at once.
+        pieces.clear()
+        async with self._turn:
+            await self._flush()
+
+    def _keep(self) -> None:
+        """Puts the buffer before what comes next."""
+        if self._pending:
+            self._before.append((bytes(self._pending), 0))
+            self._pending.clear()
 
     async def _flush(self) -> None:
-        while self._pending or self._writing:
+        while self._pending or self._before or self._writing:
             writing = self._begin()
             try:
                 await asyncio.shield(writing)
@@ -181,11 +267,13 @@ class Writer(File[Data]):
                     self._has_written(writing)
 
     def _begin(self) -> asyncio.Future[int]:
-        """The write that is under way, or a new one of the whole buffer."""
+        """The write that is under way, or a new one."""
         if self._writing is None:
-            self._written = bytes(self._pending), os.lseek(self.fileno(), 0, os.SEEK_CUR)
-            self._pending.clear()
-            self._writing = self.begin_write(self._written[0])
+            if not self._before:
+                self._keep()
+            position = os.lseek(self.fileno(), 0, os.SEEK_CUR)
+            self._writing = self.begin_write(*self._before[0])
+            self._written = *self._before.popleft(), position
             self._writing.add_done_callback(self._has_written)
         return self._writing
 
@@ -193,19 +281,19 @@ class Writer(File[Data]):
         if writing is not self._writing:
             return
         self._writing = None
-        data, begun = self._written
-        self._written = b"", 0
+        data, begin, position = self._written
+        self._written = b"", 0, 0
         if writing.cancelled() or self.closed:
             return
         self._has_failed = writing.exception() is not None
         if self._has_failed:
             # As in `io`, what was not written stays in the buffer.
-            n = os.lseek(self.fileno(), 0, os.SEEK_CUR) - begun
-            self._pending[:0] = data[max(0, n) :]
+            n = os.lseek(self.fileno(), 0, os.SEEK_CUR) - position
+            self._before.appendleft((data, begin + max(0, n)))
             if self._is_closing:
                 self._release()
         elif self._is_closing:
-            if self._pending:
+            if self._pending or self._before:
                 self._begin()
             else:
                 self._release()
@@ -216,7 +304,7 @@ class Writer(File[Data]):
         except asyncio.CancelledError:
             # It is closed after the last write.
             self._is_closing = True
-            if self._pending or self._writing:
+            if self._pending or self._before or self._writing:
                 self._begin()
             raise
         except OSError:
@@ -233,14 +321,16 @@ class Writer(File[Data]):
             self._check()
             if self._writing:
                 await asyncio.shield(self._writing)
-            return os.lseek(self.fileno(), 0, os.SEEK_CUR) + len(self._pending)
+            return os.lseek(self.fileno(), 0, os.SEEK_CUR) + self._size()
 
     def _write_rest(self) -> None:
         """Writes the buffer in this thread."""
-        view = memoryview(bytes(self._pending))
-        self._pending.clear()
-        while view:
-            view = view[os.write(self.fileno(), view) :]
+        self._keep()
+        while self._before:
+            data, begin = self._before.popleft()
+            with memoryview(data) as view:
+                while begin < len(view):
+                    begin += os.write(self.fileno(), view[begin:])
 
     def detach(self) -> Any:
         self._check()

@@ -15,6 +15,10 @@ from ._turn import Turn
 
 Data = TypeVar("Data", str, bytes)
 
+#: The number of bytes or characters that the loop's thread copies, decodes or encodes at once. So many
+#: take up to a millisecond.
+LARGE = 1 << 20
+
 
 class Opened(NamedTuple):
     """The arguments of open() that a file remembers."""

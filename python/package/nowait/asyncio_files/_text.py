@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import io
 import locale
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
-from .._nowait import Handle, spend
+from .._nowait import Handle, Text, spend
 from ._buffered import Reader, Writer
-from ._file import File, Opened, give_way
+from ._file import LARGE, File, Opened, give_way
+
+T = TypeVar("T")
 
 #: The encodings whose characters do not depend on what was before, and whose line feed is one byte.
 DECODERS: dict[str, Callable[[bytes, str, bool], tuple[str, int]]] = {
@@ -117,7 +120,7 @@ class TextReader(Reader[str], TextFile):
         if b"\r" in data and not self._is_plain:
             raise CarriageReturn
 
-    async def _either(self, name: str, size: int, method: Callable[[int], Awaitable[str]]) -> str:
+    async def _either(self, name: str, size: int, method: Callable[[int], Awaitable[T]]) -> T:
         """Calls a method of this class, or that of the file object of `io`."""
         await self._turn.take()
         try:
@@ -132,23 +135,67 @@ class TextReader(Reader[str], TextFile):
         except BaseException:
             self._turn.release()
             raise
-        return str(await self._in_turn(self._call, name, size))
+        return await self._in_turn(self._call, name, size)  # type: ignore[no-any-return]
 
     async def read(self, n: int | None = -1, /) -> str:
         if n is None or n < 0:
             return await self._either("read", -1, self._text)
-        return await self._either("read", n, self._characters)
+        return await self._either(
+            "read", n, self._characters if n <= LARGE else self._many_characters
+        )
 
     async def _text(self, _: int) -> str:
         position = self._position()
-        data = await self._rest()
+        part = self._buffer[self._at :]
+        end = position + len(part)
+        text, is_last = Text(), False
         try:
-            self._check_bytes(data)
-        except CarriageReturn:
+            while not is_last:
+                more = await self.read_at(end, LARGE)
+                self._check_bytes(more)
+                end += len(more)
+                part += more
+                is_last = len(more) < LARGE
+                self._has_lines = self._has_lines or b"\n" in part
+                piece, consumed = self._decode(part, self._how, is_last)
+                text.append(piece)
+                part = part[consumed:]
+        except UnicodeDecodeError:
+            # The exception has the position in all bytes.
+            data = await self._rest()
+            self._forget(position + len(data))
+            return self._decode(data, self._how, True)[0]
+        self._forget(end)
+        return text.join()
+
+    def _split(self, data: bytes) -> list[str]:
+        self._has_lines = self._has_lines or b"\n" in data
+        text = self._decode(data, self._how, True)[0]
+        return io.StringIO(text, newline="\n").readlines()
+
+    async def _line_of(self, line: bytes) -> str:
+        if len(line) <= LARGE:
+            return self._decode(line, self._how, True)[0]
+        text, begin = Text(), 0
+        while begin < len(line):
+            end = begin + LARGE
+            piece, consumed = self._decode(line[begin:end], self._how, end >= len(line))
+            text.append(piece)
+            await give_way(consumed)
+            begin += consumed
+        return text.join()
+
+    async def _many_characters(self, n: int) -> str:
+        position = self._position()
+        text = Text()
+        try:
+            while n > 0 and (piece := await self._characters(min(n, LARGE))):
+                text.append(piece)
+                n -= len(piece)
+        except BaseException:
             self._forget(position)
             raise
-        self._has_lines = self._has_lines or b"\n" in data
-        return self._decode(data, self._how, True)[0]
+        return text.join()
 
     async def _characters(self, n: int) -> str:
         """The next `n` characters, or those up to the end of the file."""
@@ -200,18 +247,15 @@ class TextReader(Reader[str], TextFile):
         line = await self._line(-1)
         self._has_lines = self._has_lines or line.endswith(b"\n")
         try:
-            return self._decode(line, self._how, True)[0]
-        except UnicodeDecodeError:
+            return await self._line_of(line)
+        except BaseException:
             self._move(position)
             raise
 
     async def readlines(self, hint: int | None = -1, /) -> list[str]:
         if hint is not None and hint > 0:
             return await self._lines(hint)
-        newline = self._opened.newline
-        # The ends of lines are translated already.
-        text = io.StringIO(await self.read(), newline="\n" if newline is None else newline)
-        return text.readlines()
+        return await self._either("readlines", -1, self._all_lines)
 
     async def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         if whence != os.SEEK_SET or not 0 <= offset <= LARGEST_OFFSET or self._is_delegated:
@@ -238,8 +282,28 @@ class TextWriter(Writer[str], TextFile):
     async def write(self, text: str, /) -> int:
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        await self._add(text.encode(self._codec, self._how))
+        if len(text) <= LARGE:
+            pieces = [text.encode(self._codec, self._how)]
+        else:
+            pieces = await self._encoded(text)
+        if len(pieces) == 1 and len(pieces[0]) <= LARGE:
+            await self._add(pieces[0], len(pieces[0]))
+        else:
+            await self._add_pieces(pieces)
         return len(text)
+
+    async def _encoded(self, text: str) -> list[bytes]:
+        """The bytes of much text. Other tasks have their turn between parts."""
+        pieces = []
+        for begin in range(0, len(text), LARGE):
+            await give_way(LARGE)
+            try:
+                pieces.append(text[begin : begin + LARGE].encode(self._codec, self._how))
+            except UnicodeEncodeError:
+                # The exception has the position in all characters.
+                text.encode(self._codec, self._how)
+                raise
+        return pieces
 
     async def writelines(self, lines: Iterable[str], /) -> None:
         for line in lines:

@@ -1,0 +1,125 @@
+"""The end of the interpreter while daemon threads are in calls of the package."""
+
+import os
+import signal
+import time
+
+import pytest
+from helpers import python, skip
+
+MIB = 1 << 20
+
+#: The last object of the interpreter lets the daemon threads ask for the GIL during the shutdown.
+PROGRAM = """if True:
+    import asyncio, os, sys, threading, time, random
+    import nowait
+    from nowait import asyncio_files
+
+    class Late:
+        def __del__(self, sleep=time.sleep):
+            sleep(0.1)
+
+    sys.late = Late()
+    began = threading.Event()
+    directory, file = sys.argv[1], sys.argv[1] + "/data"
+
+    def pauses():
+        began.set()
+        time.sleep(0.01)
+
+    def evict():
+        with open(file, "rb") as it:
+            os.posix_fadvise(it.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def sleeping(value):
+        while True:
+            pauses()
+            yield value
+
+    class Path(os.PathLike):
+        def __fspath__(self):
+            pauses()
+            return file
+
+    class Loop(asyncio.SelectorEventLoop):
+        def call_soon(self, *arguments, **options):
+            pauses()
+            return super().call_soon(*arguments, **options)
+
+    def run(make_loop):
+        async def reads(k):
+            async with asyncio_files.open(file, "rb") as it:
+                while True:
+                    evict()
+                    for i in range(16):
+                        await it.read_at((16 * i + k) * 65536 % (4 << 20), 4096)
+                        began.set()
+
+        async def main():
+            await asyncio.gather(*[reads(k) for k in range(16)])
+
+        make_loop().run_until_complete(main())
+
+    def uvloop():
+        import uvloop
+        return uvloop.new_event_loop()
+
+    def again(call):
+        while True:
+            evict()
+            call()
+            began.set()
+
+    def ahead():
+        with nowait.read_ahead(file) as reading:
+            reading.report()
+
+    def call():
+        {call}
+
+    def thread():
+        try:
+            call()
+        except BaseException:
+            # The interpreter may have no modules any more.
+            pass
+
+    for _ in range(2):
+        threading.Thread(target=thread, daemon=True).start()
+    began.wait()
+    time.sleep(random.random() * 0.02)
+"""
+
+CALLS = {
+    "a loop": "run(asyncio.new_event_loop)",
+    "a loop that sleeps": "run(Loop)",
+    "uvloop": "run(uvloop)",
+    "the path of a stat": "again(lambda: asyncio_files.stat(Path()))",
+    "ranges": "asyncio.run(asyncio_files.open(file, 'rb').__aenter__()).read_ranges(sleeping((0, 1)))",
+    "warm": "again(lambda: nowait.warm(file))",
+    "warm, paths": "nowait.warm(sleeping(file))",
+    "warm, progress": "again(lambda: nowait.warm(file, rate=1 << 20, progress=lambda _: pauses()))",
+    "evict": "again(lambda: nowait.evict(Path()))",
+    "residency": "again(lambda: nowait.residency(file))",
+    "residency, path": "again(lambda: nowait.residency(Path()))",
+    "read_files": "again(lambda: list(nowait.read_files([file] * 9)))",
+    "read_files, paths": "list(nowait.read_files(sleeping(file)))",
+    "read_ahead": "again(ahead)",
+    "read_ahead, paths": "nowait.read_ahead(sleeping(file))",
+    "scandir": "again(lambda: [entry.stat() for entry in nowait.scandir(directory)])",
+    "scandir, path": "again(lambda: nowait.scandir(Path()))",
+    "walk": "again(lambda: list(nowait.walk(directory, entries=True)))",
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_interpreter_ends_beside(make, name):
+    if name == "uvloop":
+        pytest.importorskip("uvloop")
+    path = make("data", 4 * MIB)
+    for i in range(100):
+        (path.parent / f"{i}").write_bytes(b"a")
+    code = PROGRAM.format(call=CALLS[name])
+    for _ in range(int(os.environ.get("NOWAIT_EXITS", "5"))):
+        done = python(code, path.parent)
+        assert done.returncode == 0, (done.returncode, done.stderr)
