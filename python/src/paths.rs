@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -18,7 +19,7 @@ use rustix::io::Errno;
 use crate::error::os_error;
 
 /// The time between two checks for signals while an iterator is used.
-const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
+pub const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A file that an argument names.
 pub struct Named {
@@ -28,7 +29,25 @@ pub struct Named {
     pub path: PathBuf,
     /// The duplicate of a descriptor. The program may close its own, and the number may then be
     /// another file.
-    _duplicate: Option<OwnedFd>,
+    duplicate: Option<Arc<OwnedFd>>,
+}
+
+/// The paths of arguments, for a thread. An interrupted call returns before its thread ends: the
+/// duplicates of descriptors stay open as long as the thread has the paths.
+pub struct Paths {
+    pub paths: Vec<PathBuf>,
+    _duplicates: Vec<Arc<OwnedFd>>,
+}
+
+impl Paths {
+    /// The paths of all arguments.
+    pub fn of(arguments: &[Named]) -> Paths {
+        let duplicates = arguments.iter().filter_map(|named| named.duplicate.clone());
+        Paths {
+            paths: arguments.iter().map(|named| named.path.clone()).collect(),
+            _duplicates: duplicates.collect(),
+        }
+    }
 }
 
 impl Named {
@@ -37,7 +56,7 @@ impl Named {
         Named {
             object,
             path,
-            _duplicate: None,
+            duplicate: None,
         }
     }
 
@@ -58,7 +77,7 @@ impl Named {
         Ok(Named {
             object: object.clone().unbind(),
             path,
-            _duplicate: duplicate,
+            duplicate: duplicate.map(Arc::new),
         })
     }
 
