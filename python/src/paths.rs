@@ -18,8 +18,8 @@ use rustix::io::Errno;
 
 use crate::error::os_error;
 
-/// The time between two checks for signals while an iterator is used.
-pub const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
+/// The time between two checks for signals.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A file that an argument names.
 pub struct Named {
@@ -91,21 +91,40 @@ impl Named {
     }
 }
 
-/// The items of an iterator. Checks for signals and lets other threads run, since an iterator that is
-/// written in C may have no end.
+/// The items of an iterator. An iterator that is written in C may have no end.
 pub fn items<'py>(
     iterator: Bound<'py, PyIterator>,
 ) -> impl Iterator<Item = PyResult<Bound<'py, PyAny>>> {
     let py = iterator.py();
-    let mut checked = Instant::now();
+    let mut signals = Signals::new();
     iterator.map(move |item| {
-        if checked.elapsed() >= SIGNAL_INTERVAL {
-            py.detach(std::thread::yield_now);
-            py.check_signals()?;
-            checked = Instant::now();
-        }
+        signals.check(py)?;
         item
     })
+}
+
+/// Checks for signals from time to time, and lets other threads run. A loop that is written in C does
+/// not do so.
+pub struct Signals(Instant);
+
+impl Signals {
+    /// The first check is after an interval.
+    pub fn new() -> Signals {
+        Signals(Instant::now())
+    }
+
+    /// Does nothing before the time of the next check.
+    ///
+    /// # Errors
+    /// The exception of a handler.
+    pub fn check(&mut self, py: Python<'_>) -> PyResult<()> {
+        if self.0.elapsed() >= SIGNAL_INTERVAL {
+            py.detach(std::thread::yield_now);
+            py.check_signals()?;
+            self.0 = Instant::now();
+        }
+        Ok(())
+    }
 }
 
 /// The value of a descriptor; `None` for other objects.

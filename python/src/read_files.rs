@@ -11,7 +11,6 @@ use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 
 use nowait::read_files::{FileContents, Options};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -21,7 +20,7 @@ use pyo3::{PyTraverseError, PyVisit};
 
 use crate::error::{forked, library_error};
 use crate::parked::Unpark;
-use crate::paths::{SIGNAL_INTERVAL, path};
+use crate::paths::{Signals, path};
 
 /// The files of read_files(), an iterator of pairs (path, bytes).
 #[pyclass(frozen, module = "nowait")]
@@ -36,8 +35,7 @@ struct Reading {
     files: nowait::ReadFiles<Paths>,
     /// A file that was complete when the iterable raised an exception.
     ready: Option<nowait::Result<FileContents>>,
-    /// The time of the last check for signals.
-    checked: Instant,
+    signals: Signals,
 }
 
 /// The paths that were taken from the iterable.
@@ -165,7 +163,7 @@ pub fn read_files(paths: &Bound<'_, PyAny>, ordered: bool) -> PyResult<ReadFiles
         reading: Mutex::new(Reading {
             files: Options::new().in_order(ordered).read(Paths(given.clone())),
             ready: None,
-            checked: Instant::now(),
+            signals: Signals::new(),
         }),
         given,
         process: std::process::id(),
@@ -240,8 +238,7 @@ impl ReadFiles {
 }
 
 impl Reading {
-    /// Waits for the next file. Checks for signals meanwhile, and from time to time if files are always
-    /// ready: a loop that is written in C does not check.
+    /// Waits for the next file. Checks for signals meanwhile, also if files are always ready.
     ///
     /// # Errors
     /// The exception of the iterable or of a signal handler. No file is lost.
@@ -250,10 +247,7 @@ impl Reading {
         py: Python<'_>,
         given: &Mutex<Given>,
     ) -> PyResult<Option<nowait::Result<FileContents>>> {
-        if self.checked.elapsed() >= SIGNAL_INTERVAL {
-            py.check_signals()?;
-            self.checked = Instant::now();
-        }
+        self.signals.check(py)?;
         let waker = Waker::from(Unpark::this_thread());
         let mut context = Context::from_waker(&waker);
         loop {
