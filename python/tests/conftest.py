@@ -40,16 +40,19 @@ def make(disk: Path):
 
 
 @pytest.fixture
-def slow(tmp_path):
+def slow(request):
     """A function that mounts a disk with this latency and size. Returns the folder, and the process that
     serves the disk: it stalls while the process is stopped."""
     program = os.environ.get("NOWAIT_SLOWDISK")
     if os.geteuid() != 0 or program is None:
         skip("NOWAIT_SLOWDISK is not the program slowdisk, or this is not root")
+    folder = tempfile.TemporaryDirectory(prefix="nowait-")
+    request.addfinalizer(folder.cleanup)
+    os.chmod(folder.name, 0o755)
     servers = []
 
     def slow(latency: str, size: str) -> tuple[Path, int]:
-        mount = tmp_path / f"mount{len(servers)}"
+        mount = Path(folder.name, f"{len(servers)}")
         mount.mkdir()
         command = [program, "--latency", latency, "--size", size, str(mount)]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -59,7 +62,6 @@ def slow(tmp_path):
             time.sleep(0.05)
         return mount, server.pid
 
-    tmp_path.chmod(0o755)
     yield slow
     for server in servers:
         server.send_signal(signal.SIGCONT)

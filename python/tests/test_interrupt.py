@@ -54,7 +54,10 @@ CALLS = {
     # Iterators that are written in C, and have no end.
     "warm of an iterator": ("import itertools; nowait.warm(itertools.repeat(sys.argv[1]))", 1),
     "evict of an iterator": ("import itertools; nowait.evict(itertools.repeat(sys.argv[1]))", 1),
-    "read_ahead of an iterator": ("import itertools; nowait.read_ahead(itertools.repeat(sys.argv[1]))", 1),
+    "read_ahead of an iterator": (
+        "import itertools; nowait.read_ahead(itertools.repeat(sys.argv[1]))",
+        1,
+    ),
     "safetensors of an iterator": (
         "import itertools; nowait.read_ahead.safetensors(sys.argv[1], itertools.repeat('a'))",
         1,
@@ -176,7 +179,11 @@ def test_without_memory_threads_or_descriptors(make, disk):
 def test_the_memory_of_the_cgroup_is_the_budget(make):
     root = Path("/sys/fs/cgroup")
     v1 = (root / "memory" / "memory.limit_in_bytes").exists()
-    v2 = "memory" in (root / "cgroup.controllers").read_text() if (root / "cgroup.controllers").exists() else False
+    v2 = (
+        "memory" in (root / "cgroup.controllers").read_text()
+        if (root / "cgroup.controllers").exists()
+        else False
+    )
     if os.geteuid() != 0 or not (v1 or v2):
         skip("no memory cgroup can be made")
     path = make("data", 48 * MIB)
@@ -207,5 +214,7 @@ def test_the_program_is_installed():
     ls = shutil.which("ls")
     alone = subprocess.run([ls, "-lR", "/etc"], capture_output=True)
     for options in [[], ["--aio", "--ahead"]]:
-        run = subprocess.run([program, "run", *options, "--", ls, "-lR", "/etc"], capture_output=True)
+        run = subprocess.run(
+            [program, "run", *options, "--", ls, "-lR", "/etc"], capture_output=True
+        )
         assert (run.stdout, run.stderr) == (alone.stdout, alone.stderr)

@@ -10,6 +10,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
+use std::num::NonZero;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
@@ -94,6 +95,8 @@ struct Unexamined {
 struct Open {
     handle: Handle,
     file: FileRef,
+    /// True if the kernel does not read ahead.
+    is_random: bool,
     reads: usize,
     has_failed: bool,
 }
@@ -316,7 +319,7 @@ impl<'a> Reader<'a> {
         self.reads += 1;
         self.started += piece.missing;
         let (sender, receiver) = mpsc::sync_channel(1);
-        let read = reading(&open.handle, self.null.clone(), &piece);
+        let read = reading(open, self.null.clone(), &piece);
         let call = Call::new(move || {
             let _ = sender.send(read());
             Ok(0)
@@ -375,7 +378,7 @@ impl<'a> Reader<'a> {
                     return;
                 };
                 open.reads -= 1;
-                let here = reading(&open.handle, self.null.clone(), &piece);
+                let here = reading(open, self.null.clone(), &piece);
                 let read = read.try_recv().unwrap_or_else(|_| here());
                 self.arrived(&piece, read);
             }
@@ -394,7 +397,8 @@ impl<'a> Reader<'a> {
             Err(why) => return file.file.failed(self.reporter, why),
         };
         let budget = self.budget.max();
-        if !examined.is_unread_wholly() || examined.size > budget && budget < LARGE {
+        let is_random = !examined.is_unread_wholly() || examined.size > budget && budget < LARGE;
+        if is_random {
             // A filesystem may ignore the advice. Nothing else disables readahead.
             let _ = rustix::fs::fadvise(&handle, 0, None, Advice::Random);
         }
@@ -407,6 +411,7 @@ impl<'a> Reader<'a> {
         self.open.entry(number).or_insert(Open {
             handle,
             file: file.file,
+            is_random,
             reads: 0,
             has_failed: false,
         });
@@ -452,11 +457,12 @@ impl<'a> Reader<'a> {
 
 /// The call that reads a piece. Without `null`, the data is copied.
 fn reading(
-    handle: &Handle,
+    open: &Open,
     null: Option<Arc<File>>,
     piece: &Piece,
 ) -> impl FnOnce() -> Result<Option<u64>, Errno> + Send + use<> {
-    let (handle, range, is_used) = (handle.clone(), piece.range.clone(), piece.is_used);
+    let (handle, is_random) = (open.handle.clone(), open.is_random);
+    let (range, is_used) = (piece.range.clone(), piece.is_used);
     move || {
         let is_cached = || {
             let known = residency(&handle, range.clone()).ok()?.known()?;
@@ -464,6 +470,12 @@ fn reading(
         };
         if is_used && is_cached() == Some(true) {
             return Ok(None);
+        }
+        if is_random {
+            // All of it is in flight at once. Where the kernel reads ahead, this would take single pages
+            // in place of large folios.
+            let len = NonZero::new(range.end - range.start);
+            let _ = rustix::fs::fadvise(&handle, range.start, len, Advice::WillNeed);
         }
         populate(&handle, null.as_deref(), range.clone()).map(Some)
     }
