@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::path::PathBuf;
 
 use nowait_page_cache::{
     Action, Kinds, MappingProcesses, SeenInodes, Stop, Totals, evict_all, visit,
@@ -12,7 +11,7 @@ use pyo3::prelude::*;
 use crate::call;
 use crate::failures::Failures;
 use crate::hang;
-use crate::paths::Named;
+use crate::paths::{Named, Paths};
 use crate::unknown::Unknown;
 
 /// The result of evict(). Sizes are in bytes.
@@ -77,8 +76,8 @@ pub fn evict(py: Python<'_>, paths: &Bound<'_, PyAny>) -> PyResult<EvictResult> 
     let _guard = hang::guard();
     let arguments = Named::all(paths)?;
     let stop = Stop::default();
-    let failures = Failures::new(&arguments, &stop);
-    let paths: Vec<PathBuf> = arguments.iter().map(|named| named.path.clone()).collect();
+    let failures = Failures::new(&arguments, Some(&stop));
+    let paths = Paths::of(&arguments);
     let its = stop.clone();
     let work = move |_: &mut dyn FnMut(_)| (evict_paths(&paths, &failures, &its), failures);
     let (totals, failures) = call::run(py, &stop, None, work)?;
@@ -96,7 +95,7 @@ pub fn evict(py: Python<'_>, paths: &Bound<'_, PyAny>) -> PyResult<EvictResult> 
     })
 }
 
-fn evict_paths(paths: &[PathBuf], failures: &Failures, stop: &Stop) -> Totals {
+fn evict_paths(Paths { paths, .. }: &Paths, failures: &Failures, stop: &Stop) -> Totals {
     let walking = nowait::walk::Options::new();
     let result = evict_all::<Infallible>(
         |each| {

@@ -1,5 +1,5 @@
-//! Failures of single files. The failure of a file that an argument names ends the call. Those of
-//! files below a directory are collected.
+//! Failures of single files. They are collected. The failure of a file that an argument names may end
+//! the call.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -20,14 +20,15 @@ const MAX_KEPT: usize = 1000;
 pub struct Failures {
     /// The indices of the arguments.
     named: HashMap<PathBuf, usize>,
-    stop: Stop,
+    stop: Option<Stop>,
     found: Mutex<Found>,
 }
 
 #[derive(Clone, Default)]
 struct Found {
-    of_argument: Option<(usize, Failure)>,
-    below: Vec<Failure>,
+    /// The failure that ends the call.
+    end: Option<Failure>,
+    kept: Vec<Failure>,
     count: u64,
 }
 
@@ -35,62 +36,44 @@ struct Found {
 #[derive(Clone)]
 struct Failure {
     path: PathBuf,
+    /// The index of the argument that names it.
+    argument: Option<usize>,
     errno: Errno,
     /// `None` for the text of the errno.
     text: Option<String>,
 }
 
 impl Failures {
-    /// No failures so far. The failure of an argument requests the stop.
-    pub fn new(arguments: &[Named], stop: &Stop) -> Failures {
+    /// No failures so far. The failure of an argument requests the stop, and ends the call.
+    pub fn new(arguments: &[Named], stop: Option<&Stop>) -> Failures {
         let named = arguments.iter().enumerate();
         Failures {
             named: named.map(|(i, named)| (named.path.clone(), i)).collect(),
-            stop: stop.clone(),
+            stop: stop.cloned(),
             found: Mutex::default(),
         }
     }
 
-    /// The number of failures below directories, and the first [`MAX_KEPT`] of them as exceptions.
-    /// `argument` returns the object of an argument.
+    /// The number of collected failures, and the first [`MAX_KEPT`] of them as exceptions. `argument`
+    /// returns the object of an argument.
     ///
     /// # Errors
-    /// The failure of an argument.
+    /// The failure that ends the call.
     pub fn finish(
         &self,
         py: Python<'_>,
         argument: &dyn Fn(usize) -> Py<PyAny>,
     ) -> PyResult<(u64, Vec<Py<PyAny>>)> {
-        let of_argument = self.lock().of_argument.clone();
-        if let Some((i, failure)) = of_argument {
-            return Err(failure.error(py, argument(i).bind(py)));
-        }
-        self.errors(py, argument)
-    }
-
-    /// The same, with the failure of an argument as the first exception.
-    pub fn errors(
-        &self,
-        py: Python<'_>,
-        argument: &dyn Fn(usize) -> Py<PyAny>,
-    ) -> PyResult<(u64, Vec<Py<PyAny>>)> {
         // An exception may run code of the program, which must not wait for the lock.
-        let Found {
-            of_argument,
-            below,
-            count,
-        } = self.lock().clone();
-        let failed = count + u64::from(of_argument.is_some());
-        let of_argument = of_argument.into_iter().map(|(i, failure)| {
-            let error = failure.error(py, argument(i).bind(py));
+        let Found { end, kept, count } = self.lock().clone();
+        if let Some(end) = end {
+            return Err(end.error(py, argument)?);
+        }
+        let errors = kept.into_iter().map(|failure| {
+            let error = failure.error(py, argument)?;
             Ok(error.into_value(py).into_any())
         });
-        let below = below.into_iter().map(|failure| {
-            let error = failure.error(py, &text(py, &failure.path)?);
-            Ok(error.into_value(py).into_any())
-        });
-        let errors = of_argument.chain(below).collect::<PyResult<Vec<_>>>()?;
-        Ok((failed, errors))
+        Ok((count, errors.collect::<PyResult<_>>()?))
     }
 
     /// The state is consistent after each change.
@@ -100,8 +83,12 @@ impl Failures {
 }
 
 impl Failure {
-    fn error(&self, py: Python<'_>, filename: &Bound<'_, PyAny>) -> PyErr {
-        os_error(py, self.errno, self.text.clone(), filename)
+    fn error(&self, py: Python<'_>, argument: &dyn Fn(usize) -> Py<PyAny>) -> PyResult<PyErr> {
+        let filename = match self.argument {
+            Some(i) => argument(i).into_bound(py),
+            None => text(py, &self.path)?,
+        };
+        Ok(os_error(py, self.errno, self.text.clone(), &filename))
     }
 }
 
@@ -113,18 +100,19 @@ impl Reporter for Failures {
         });
         let failure = Failure {
             path: path.to_owned(),
+            argument: self.named.get(path).copied(),
             errno: errno.unwrap_or(Errno::INVAL),
             text: Some(why).filter(|_| !is_errno),
         };
         let mut found = self.lock();
-        if let Some(&i) = self.named.get(path) {
-            found.of_argument.get_or_insert((i, failure));
-            self.stop.request();
+        if let (Some(stop), Some(_)) = (&self.stop, failure.argument) {
+            found.end.get_or_insert(failure);
+            stop.request();
             return;
         }
         found.count += 1;
-        if found.below.len() < MAX_KEPT {
-            found.below.push(failure);
+        if found.kept.len() < MAX_KEPT {
+            found.kept.push(failure);
         }
     }
 

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -18,7 +19,7 @@ use rustix::io::Errno;
 use crate::error::os_error;
 use crate::hang;
 
-/// The time between two checks for signals while an iterator is used.
+/// The time between two checks for signals.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A file that an argument names.
@@ -29,7 +30,25 @@ pub struct Named {
     pub path: PathBuf,
     /// The duplicate of a descriptor. The program may close its own, and the number may then be
     /// another file.
-    _duplicate: Option<OwnedFd>,
+    duplicate: Option<Arc<OwnedFd>>,
+}
+
+/// The paths of arguments, for a thread. An interrupted call returns before its thread ends: the
+/// duplicates of descriptors stay open as long as the thread has the paths.
+pub struct Paths {
+    pub paths: Vec<PathBuf>,
+    _duplicates: Vec<Arc<OwnedFd>>,
+}
+
+impl Paths {
+    /// The paths of all arguments.
+    pub fn of(arguments: &[Named]) -> Paths {
+        let duplicates = arguments.iter().filter_map(|named| named.duplicate.clone());
+        Paths {
+            paths: arguments.iter().map(|named| named.path.clone()).collect(),
+            _duplicates: duplicates.collect(),
+        }
+    }
 }
 
 impl Named {
@@ -38,7 +57,7 @@ impl Named {
         Named {
             object,
             path,
-            _duplicate: None,
+            duplicate: None,
         }
     }
 
@@ -59,7 +78,7 @@ impl Named {
         Ok(Named {
             object: object.clone().unbind(),
             path,
-            _duplicate: duplicate,
+            duplicate: duplicate.map(Arc::new),
         })
     }
 
@@ -73,21 +92,40 @@ impl Named {
     }
 }
 
-/// The items of an iterator. Checks for signals and lets other threads run, since an iterator that is
-/// written in C may have no end.
+/// The items of an iterator. An iterator that is written in C may have no end.
 pub fn items<'py>(
     iterator: Bound<'py, PyIterator>,
 ) -> impl Iterator<Item = PyResult<Bound<'py, PyAny>>> {
     let py = iterator.py();
-    let mut checked = Instant::now();
+    let mut signals = Signals::new();
     iterator.map(move |item| {
-        if checked.elapsed() >= SIGNAL_INTERVAL {
-            py.detach(std::thread::yield_now);
-            py.check_signals()?;
-            checked = Instant::now();
-        }
+        signals.check(py)?;
         item
     })
+}
+
+/// Checks for signals from time to time, and lets other threads run. A loop that is written in C does
+/// not do so.
+pub struct Signals(Instant);
+
+impl Signals {
+    /// The first check is after an interval.
+    pub fn new() -> Signals {
+        Signals(Instant::now())
+    }
+
+    /// Does nothing before the time of the next check.
+    ///
+    /// # Errors
+    /// The exception of a handler.
+    pub fn check(&mut self, py: Python<'_>) -> PyResult<()> {
+        if self.0.elapsed() >= SIGNAL_INTERVAL {
+            py.detach(std::thread::yield_now);
+            py.check_signals()?;
+            self.0 = Instant::now();
+        }
+        Ok(())
+    }
 }
 
 /// The value of a descriptor; `None` for other objects.

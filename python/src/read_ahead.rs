@@ -21,8 +21,9 @@ use crate::call;
 use crate::error::{forked, library_error, open_error};
 use crate::failures::Failures;
 use crate::hang;
-use crate::paths::{Named, items, text};
+use crate::paths::{Named, Paths, items, text};
 use crate::safetensors;
+use crate::unknown::Unknown;
 use crate::warm::allowed;
 
 /// Reads files into the page cache while the program loads them, in a context.
@@ -68,6 +69,7 @@ pub struct ReadAhead {
 
 /// The state that the thread sees.
 struct Shared {
+    _paths: Paths,
     ahead: nowait_page_cache::ReadAhead,
     failures: Failures,
     /// The error that ended the thread.
@@ -92,6 +94,9 @@ pub struct ReadAheadReport {
     not_read_bytes: u64,
     /// The reason why they were not read; None if there are no such bytes.
     not_read_reason: Option<String>,
+    /// Files of unknown residency. They are read completely, count as not resident and not wasted, and
+    /// stay in the page cache.
+    unknown: Vec<Py<Unknown>>,
     /// The number of files that failed.
     failed: u64,
     /// The first 1000 of these failures, each an OSError.
@@ -196,10 +201,13 @@ impl ReadAhead {
         }
         let shared = this.shared.clone();
         let its = shared.clone();
-        call::run(py, shared.ahead.stop(), None, move |_| {
-            its.ahead.look(&its.failures);
-        })?;
-        shared.failures.finish(py, &|i| this.argument(py, i))?;
+        let stop = shared.ahead.stop();
+        let failures = Failures::new(&lock(&this.arguments), Some(stop));
+        let looked = call::run(py, stop, None, move |_| {
+            its.ahead.look(&failures);
+            failures
+        });
+        looked?.finish(py, &|i| this.argument(py, i))?;
         let thread = call::start(move || {
             if let Err(error) = shared.ahead.run(&shared.failures) {
                 *lock(&shared.error) = Some(error);
@@ -247,7 +255,7 @@ impl ReadAhead {
         if let Some(error) = &*lock(&self.shared.error) {
             return Err(library_error(py, error, py.None().bind(py)));
         }
-        let errors = self.shared.failures.errors(py, &|i| self.argument(py, i))?;
+        let (failed, errors) = self.shared.failures.finish(py, &|i| self.argument(py, i))?;
         Ok(ReadAheadReport {
             read_bytes: report.read_bytes,
             was_resident_bytes: report.was_resident_bytes,
@@ -255,8 +263,9 @@ impl ReadAhead {
             bytes_per_s: report.bytes_per_s,
             not_read_bytes: report.not_read_bytes,
             not_read_reason: report.not_read_reason,
-            failed: errors.0,
-            errors: errors.1,
+            unknown: Unknown::all(py, &report.unknown)?,
+            failed,
+            errors,
         })
     }
 
@@ -294,7 +303,8 @@ impl ReadAhead {
             evict_after,
             process: std::process::id(),
             shared: Arc::new(Shared {
-                failures: Failures::new(&arguments, &stop),
+                _paths: Paths::of(&arguments),
+                failures: Failures::new(&arguments, None),
                 ahead: nowait_page_cache::ReadAhead::new(chosen, allowed(budget)?, stop),
                 error: Mutex::default(),
             }),

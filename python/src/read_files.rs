@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
 
 use nowait::read_files::{FileContents, Options};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyIterator};
 use pyo3::{PyTraverseError, PyVisit};
@@ -22,25 +22,37 @@ use pyo3::{PyTraverseError, PyVisit};
 use crate::error::{forked, library_error};
 use crate::hang;
 use crate::parked::Unpark;
-use crate::paths::path;
+use crate::paths::{Signals, path};
 
 /// The files of read_files(), an iterator of pairs (path, bytes).
 #[pyclass(frozen, module = "nowait")]
 pub struct ReadFiles {
-    files: Mutex<nowait::ReadFiles<Paths>>,
+    reading: Mutex<Reading>,
     given: Arc<Mutex<Given>>,
     process: u32,
+}
+
+/// The files that are being read.
+struct Reading {
+    files: nowait::ReadFiles<Paths>,
+    /// A file that was complete when the iterable raised an exception.
+    ready: Option<nowait::Result<FileContents>>,
+    signals: Signals,
 }
 
 /// The paths that were taken from the iterable.
 struct Given {
     /// The iterable's iterator; `None` after its end.
     paths: Option<Py<PyIterator>>,
-    /// The objects of the paths that are being read.
-    objects: HashMap<PathBuf, VecDeque<Py<PyAny>>>,
-    /// The exception of the iterable, or of a path that is not valid.
+    /// The objects of the paths that are being read. Those that are not valid paths have the path
+    /// [`INVALID`], and an exception.
+    objects: HashMap<PathBuf, VecDeque<PyResult<Py<PyAny>>>>,
+    /// The exception of the iterable.
     error: Option<PyErr>,
 }
+
+/// A path that no file has.
+const INVALID: &str = "\0";
 
 impl Given {
     /// The next path, with its object remembered.
@@ -53,22 +65,35 @@ impl Given {
             return Ok(None);
         };
         let object = object?;
-        let path = path(&object)?;
+        let (path, object) = match path(&object) {
+            Ok(path) => (path, Ok(object.unbind())),
+            Err(error)
+                if error.is_instance_of::<PyTypeError>(py)
+                    || error.is_instance_of::<PyValueError>(py) =>
+            {
+                (INVALID.into(), Err(error))
+            }
+            // An exception of a method __fspath__, or of a signal handler meanwhile.
+            Err(error) => return Err(error),
+        };
         let objects = self.objects.entry(path.clone()).or_default();
-        objects.push_back(object.unbind());
+        objects.push_back(object);
         Ok(Some(path))
     }
 
     /// The object of a path that was read.
-    fn take(&mut self, path: PathBuf) -> Option<Py<PyAny>> {
+    ///
+    /// # Errors
+    /// The exception of an object that is not a valid path.
+    fn take(&mut self, path: PathBuf) -> PyResult<Option<Py<PyAny>>> {
         let Entry::Occupied(mut objects) = self.objects.entry(path) else {
-            return None;
+            return Ok(None);
         };
         let object = objects.get_mut().pop_front();
         if objects.get().is_empty() {
             objects.remove();
         }
-        object
+        object.transpose()
     }
 }
 
@@ -101,8 +126,9 @@ impl Iterator for Paths {
 /// they are returned; a larger file is read alone. Paths are taken from the iterable as they are
 /// needed. Symbolic links are followed.
 ///
-/// An exception of one file does not end the iterator: next() continues with the other files. In a
-/// process that fork() has created, call read_files() anew: the parent's iterators raise
+/// An exception of one file, or of an object that is not a valid path, does not end the iterator: next()
+/// continues with the other files. An exception of the iterable comes at once. No path is taken after
+/// it, and next() returns the files whose paths were taken before. In a process that fork() has created, call read_files() anew: the parent's iterators raise
 /// RuntimeError there.
 ///
 /// Args:
@@ -116,6 +142,7 @@ impl Iterator for Paths {
 ///     OSError: From next(): a file cannot be read. It has errno and filename, and is of the
 ///         subclass that open() raises. FIFOs, sockets and devices are not opened.
 ///     MemoryError: From next(): there is no memory for the contents of a file.
+///     TypeError: From next(): an object is not a path.
 ///     ValueError: From next(): a path has a null byte, or another thread is in next().
 ///
 /// >>> import os, tempfile
@@ -136,7 +163,11 @@ pub fn read_files(paths: &Bound<'_, PyAny>, ordered: bool) -> PyResult<ReadFiles
         error: None,
     }));
     Ok(ReadFiles {
-        files: Mutex::new(Options::new().in_order(ordered).read(Paths(given.clone()))),
+        reading: Mutex::new(Reading {
+            files: Options::new().in_order(ordered).read(Paths(given.clone())),
+            ready: None,
+            signals: Signals::new(),
+        }),
         given,
         process: std::process::id(),
     })
@@ -152,7 +183,7 @@ impl ReadFiles {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         if let Ok(given) = self.given.try_lock() {
             visit.call(&given.paths)?;
-            for object in given.objects.values().flatten() {
+            for object in given.objects.values().flatten().flatten() {
                 visit.call(object)?;
             }
         }
@@ -172,24 +203,22 @@ impl ReadFiles {
         if std::process::id() != self.process {
             return Err(forked("this iterator of read_files()"));
         }
-        let mut files = match self.files.try_lock() {
-            Ok(files) => files,
+        let mut reading = match self.reading.try_lock() {
+            Ok(reading) => reading,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             // A generator raises the same.
             Err(TryLockError::WouldBlock) => {
                 return Err(PyValueError::new_err("iterator already executing"));
             }
         };
-        let read = next(py, &mut files)?;
-        if let Some(error) = lock(&self.given).error.take() {
-            return Err(error);
-        }
-        match read {
+        match reading.next(py, &self.given)? {
             None => Ok(None),
             Some(Ok(contents)) => self.contents(py, contents).map(Some),
             Some(Err(error)) => {
-                let path = error.path().map(PathBuf::from);
-                let object = path.and_then(|path| lock(&self.given).take(path));
+                let object = match error.path() {
+                    Some(path) => lock(&self.given).take(path.to_owned())?,
+                    None => None,
+                };
                 let object = object.unwrap_or_else(|| py.None());
                 Err(library_error(py, &error, object.bind(py)))
             }
@@ -210,7 +239,7 @@ impl ReadFiles {
         contents: FileContents,
     ) -> PyResult<(Py<PyAny>, Bound<'py, PyBytes>)> {
         let (path, contents) = contents.into_parts();
-        let object = lock(&self.given).take(path);
+        let object = lock(&self.given).take(path)?;
         let bytes = PyBytes::new_with(py, contents.len(), |bytes| {
             bytes.copy_from_slice(&contents);
             Ok(())
@@ -219,19 +248,36 @@ impl ReadFiles {
     }
 }
 
-/// Waits for the next file, and checks for signals meanwhile.
-fn next(
-    py: Python<'_>,
-    files: &mut nowait::ReadFiles<Paths>,
-) -> PyResult<Option<nowait::Result<FileContents>>> {
-    let waker = Waker::from(Unpark::this_thread());
-    let mut context = Context::from_waker(&waker);
-    loop {
-        if let Poll::Ready(read) = files.poll_next_file(&mut context) {
-            return Ok(read);
+impl Reading {
+    /// Waits for the next file. Checks for signals meanwhile, also if files are always ready.
+    ///
+    /// # Errors
+    /// The exception of the iterable or of a signal handler. No file is lost.
+    fn next(
+        &mut self,
+        py: Python<'_>,
+        given: &Mutex<Given>,
+    ) -> PyResult<Option<nowait::Result<FileContents>>> {
+        self.signals.check(py)?;
+        let waker = Waker::from(Unpark::this_thread());
+        let mut context = Context::from_waker(&waker);
+        loop {
+            let polled = match self.ready.take() {
+                None => self.files.poll_next_file(&mut context),
+                ready => Poll::Ready(ready),
+            };
+            if let Some(error) = lock(given).error.take() {
+                if let Poll::Ready(read) = polled {
+                    self.ready = read;
+                }
+                return Err(error);
+            }
+            if let Poll::Ready(read) = polled {
+                return Ok(read);
+            }
+            py.detach(Unpark::wait);
+            py.check_signals()?;
         }
-        py.detach(Unpark::wait);
-        py.check_signals()?;
     }
 }
 

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use nowait_page_cache::{Chosen, FileRef, OpenError};
 use rustix::fs::FileType;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
 /// The largest header, as in the library safetensors.
 const MAX_HEADER: u64 = 100_000_000;
@@ -35,10 +35,10 @@ pub enum Error {
     Missing(String),
 }
 
-/// An entry of a header: a tensor, or `__metadata__`, which has no offsets.
+/// An entry of a header: a tensor.
 #[derive(Deserialize)]
 struct Entry {
-    data_offsets: Option<(u64, u64)>,
+    data_offsets: (u64, u64),
 }
 
 /// Reads the entries of a header one by one, and keeps the ranges of the chosen tensors only: a
@@ -53,12 +53,7 @@ struct Header<'a> {
 impl Header<'_> {
     /// Checks an entry, and keeps its range if it is chosen.
     fn add(&mut self, name: &str, entry: &Entry) -> Result<(), String> {
-        let Some((from, to)) = entry.data_offsets else {
-            return match name == "__metadata__" {
-                true => Ok(()),
-                false => Err(format!("{name:?} has no data_offsets")),
-            };
-        };
+        let (from, to) = entry.data_offsets;
         if from > to || to > self.data {
             return Err(format!(
                 "{name:?} is at {from} to {to} of {} bytes",
@@ -81,8 +76,13 @@ impl<'de> Visitor<'de> for &mut Header<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         // A name without escapes is borrowed from the text.
-        while let Some((name, entry)) = map.next_entry::<Name<'_>, Entry>()? {
-            self.add(&name.0, &entry).map_err(A::Error::custom)?;
+        while let Some(Name(name)) = map.next_key()? {
+            if name == "__metadata__" {
+                map.next_value::<IgnoredAny>()?;
+            } else {
+                let entry = map.next_value()?;
+                self.add(&name, &entry).map_err(A::Error::custom)?;
+            }
         }
         Ok(())
     }
@@ -136,18 +136,17 @@ fn beside(index: &Path, file: &str) -> PathBuf {
 fn of_file(path: &Path, tensors: Option<&[String]>) -> Result<Chosen, Error> {
     let invalid = |why: String| Error::Invalid(path.to_owned(), why);
     let (mut file, size) = open(path)?;
-    let mut length = [0; LENGTH as usize];
-    let short = |_| invalid("the header is truncated".into());
-    file.read_exact(&mut length).map_err(short)?;
-    let length = u64::from_le_bytes(length);
+    let short = || invalid("the header is truncated".into());
+    let length = take(&mut file, path, LENGTH)?;
+    let length = u64::from_le_bytes(length.try_into().map_err(|_| short())?);
     if length > MAX_HEADER || length + LENGTH > size {
         return Err(invalid(format!(
             "the header has {length} bytes, the file {size}"
         )));
     }
-    let header = take(file, path, length)?;
+    let header = take(&mut file, path, length)?;
     if header.len() as u64 != length {
-        return Err(invalid("the header is truncated".into()));
+        return Err(short());
     }
     let begin = LENGTH + length;
     let mut entries = Header {
@@ -184,16 +183,16 @@ fn open(path: &Path) -> Result<(File, u64), Error> {
 
 /// The bytes of a file of at most [`MAX_HEADER`] bytes.
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    let (file, size) = open(path)?;
+    let (mut file, size) = open(path)?;
     if size > MAX_HEADER {
         let why = format!("an index of {size} bytes is larger than {MAX_HEADER}");
         return Err(Error::Invalid(path.to_owned(), why));
     }
-    take(file, path, size)
+    take(&mut file, path, size)
 }
 
 /// The next bytes of a file, fewer at its end.
-fn take(file: File, path: &Path, length: u64) -> Result<Vec<u8>, Error> {
+fn take(file: &mut File, path: &Path, length: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     let read = file.take(length).read_to_end(&mut bytes);
     let errno = |e: std::io::Error| {

@@ -1,7 +1,5 @@
 //! `warm` reads the missing parts of files into the page cache.
 
-use std::path::PathBuf;
-
 use nowait_page_cache::size::Size;
 use nowait_page_cache::{
     Allowed, Kinds, Limits, Prefetcher, Progress, Request, SeenInodes, Stop, Summary, engine, visit,
@@ -14,7 +12,7 @@ use crate::call;
 use crate::error::library_error;
 use crate::failures::Failures;
 use crate::hang;
-use crate::paths::Named;
+use crate::paths::{Named, Paths};
 use crate::unknown::Unknown;
 
 /// The result of warm(). Sizes are in bytes, and do not count holes.
@@ -119,8 +117,8 @@ pub fn warm(
     }
     let arguments = Named::all(paths)?;
     let stop = Stop::default();
-    let failures = Failures::new(&arguments, &stop);
-    let paths: Vec<PathBuf> = arguments.iter().map(|named| named.path.clone()).collect();
+    let failures = Failures::new(&arguments, Some(&stop));
+    let paths = Paths::of(&arguments);
     let its = stop.clone();
     let read = move |report: &mut dyn FnMut(Progress)| {
         (read(&paths, limits, &failures, report, &its), failures)
@@ -145,7 +143,7 @@ pub fn warm(
 }
 
 fn read(
-    paths: &[PathBuf],
+    Paths { paths, .. }: &Paths,
     limits: Limits,
     failures: &Failures,
     report: &mut dyn FnMut(Progress),

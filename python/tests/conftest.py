@@ -1,10 +1,14 @@
 """Fixtures of the tests."""
 
 import os
+import signal
+import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
+from helpers import evict, skip
 
 
 @pytest.fixture
@@ -33,3 +37,43 @@ def make(disk: Path):
         return path
 
     return make
+
+
+@pytest.fixture
+def slow(request):
+    """A function that mounts a disk with this latency and size. Returns the folder, and the process that
+    serves the disk: it stalls while the process is stopped."""
+    program = os.environ.get("NOWAIT_SLOWDISK")
+    if os.geteuid() != 0 or program is None:
+        skip("NOWAIT_SLOWDISK is not the program slowdisk, or this is not root")
+    folder = tempfile.TemporaryDirectory(prefix="nowait-")
+    request.addfinalizer(folder.cleanup)
+    os.chmod(folder.name, 0o755)
+    servers = []
+
+    def slow(latency: str, size: str) -> tuple[Path, int]:
+        mount = Path(folder.name, f"{len(servers)}")
+        mount.mkdir()
+        command = [program, "--latency", latency, "--size", size, str(mount)]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        servers.append(server)
+        while not os.path.ismount(mount):
+            assert server.poll() is None
+            time.sleep(0.05)
+        return mount, server.pid
+
+    yield slow
+    for server in servers:
+        server.send_signal(signal.SIGCONT)
+        server.send_signal(signal.SIGINT)
+        server.wait(60)
+
+
+@pytest.fixture
+def stalled(slow):
+    """A disk with 20 files of 1 MiB that are not cached."""
+    mount, server = slow("0ms", "64M")
+    for i in range(20):
+        (mount / f"{i}").write_bytes(os.urandom(1 << 20))
+    evict(mount)
+    return mount, server

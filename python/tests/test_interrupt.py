@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import evict, python, skip
+from helpers import python, skip
 
 import nowait
 
@@ -45,10 +45,19 @@ CALLS = {
         "[None for _ in nowait.read_files(iter(lambda: sys.argv[1], None))]",
         100,
     ),
+    # Each file is ready before it is asked for.
+    "read_files in a loop that is written in C": (
+        "import collections, itertools;"
+        "collections.deque(map(repr, nowait.read_files(itertools.repeat(sys.argv[1]))), maxlen=0)",
+        100,
+    ),
     # Iterators that are written in C, and have no end.
     "warm of an iterator": ("import itertools; nowait.warm(itertools.repeat(sys.argv[1]))", 1),
     "evict of an iterator": ("import itertools; nowait.evict(itertools.repeat(sys.argv[1]))", 1),
-    "read_ahead of an iterator": ("import itertools; nowait.read_ahead(itertools.repeat(sys.argv[1]))", 1),
+    "read_ahead of an iterator": (
+        "import itertools; nowait.read_ahead(itertools.repeat(sys.argv[1]))",
+        1,
+    ),
     "safetensors of an iterator": (
         "import itertools; nowait.read_ahead.safetensors(sys.argv[1], itertools.repeat('a'))",
         1,
@@ -87,37 +96,16 @@ def test_the_exception_of_a_handler_ends_a_call(make):
         signal.signal(signal.SIGALRM, before)
 
 
-@pytest.fixture
-def stalled(tmp_path):
-    """A function that mounts a disk, and one that makes it stall."""
-    program = os.environ.get("NOWAIT_SLOWDISK")
-    if os.geteuid() != 0 or program is None:
-        skip("NOWAIT_SLOWDISK is not the program slowdisk, or this is not root")
-    mount = tmp_path / "mount"
-    mount.mkdir()
-    command = [program, "--latency", "0ms", "--size", "64M", str(mount)]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert server.stdout is not None
-        while not os.path.ismount(mount):
-            assert server.poll() is None
-            time.sleep(0.05)
-        for i in range(20):
-            (mount / f"{i}").write_bytes(os.urandom(MIB))
-        evict(mount)
-        yield mount, server.pid
-    finally:
-        server.send_signal(signal.SIGCONT)
-        server.send_signal(signal.SIGINT)
-        server.wait(60)
-
-
 @pytest.mark.parametrize(
     "call",
     [
         "nowait.warm(sys.argv[1])",
         "list(nowait.read_files([sys.argv[1] + '/1'] * 9))",
+        # The iterable handles the signal, and waits before and after it.
+        "list(nowait.read_files(sys.argv[1] + f'/{i}' for i in range(9) if time.sleep(0.1) is None))",
         "nowait.read_ahead.safetensors(sys.argv[1] + '/1')",
+        # The interrupt comes while __exit__ waits for the reads in flight.
+        "with nowait.read_ahead(sys.argv[1], evict_after=True): time.sleep(0.1)",
     ],
 )
 def test_an_interrupt_ends_a_call_on_a_device_that_does_not_answer(stalled, call):
@@ -191,7 +179,11 @@ def test_without_memory_threads_or_descriptors(make, disk):
 def test_the_memory_of_the_cgroup_is_the_budget(make):
     root = Path("/sys/fs/cgroup")
     v1 = (root / "memory" / "memory.limit_in_bytes").exists()
-    v2 = "memory" in (root / "cgroup.controllers").read_text() if (root / "cgroup.controllers").exists() else False
+    v2 = (
+        "memory" in (root / "cgroup.controllers").read_text()
+        if (root / "cgroup.controllers").exists()
+        else False
+    )
     if os.geteuid() != 0 or not (v1 or v2):
         skip("no memory cgroup can be made")
     path = make("data", 48 * MIB)
@@ -222,5 +214,7 @@ def test_the_program_is_installed():
     ls = shutil.which("ls")
     alone = subprocess.run([ls, "-lR", "/etc"], capture_output=True)
     for options in [[], ["--aio", "--ahead"]]:
-        run = subprocess.run([program, "run", *options, "--", ls, "-lR", "/etc"], capture_output=True)
+        run = subprocess.run(
+            [program, "run", *options, "--", ls, "-lR", "/etc"], capture_output=True
+        )
         assert (run.stdout, run.stderr) == (alone.stdout, alone.stderr)

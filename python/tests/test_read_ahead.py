@@ -1,13 +1,17 @@
 """read_ahead(), and the ranges of tensors."""
 
+import errno
 import gc
 import json
 import mmap
 import os
 import random
+import signal
 import struct
+import threading
 import time
 import weakref
+from pathlib import Path
 
 import pytest
 from helpers import descriptors, evict, python, settles, skip, threads
@@ -128,9 +132,9 @@ def test_a_window_ahead_of_read_is_read(make):
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
         assert len(file.read(PAGE)) == PAGE
         with nowait.read_ahead(path, budget=16 * MIB) as reading:
+            # The position is never 0, where a read is not seen.
             for at in range(0, size, MIB):
-                file.seek(at)
-                file.read(MIB)
+                file.read(at + MIB - file.tell())
                 # The first read may have been earlier than the examination.
                 reads(reading, min(at + 5 * MIB, size) - MIB - 64 * 1024)
                 assert reading.report().read_bytes <= at + 6 * MIB
@@ -250,7 +254,9 @@ def write(path, tensors, text=None, length=None, data=None):
     text = json.dumps(header).encode() if text is None else text
     length = len(text) if length is None else length
     with open(path, "wb") as file:
-        file.write(struct.pack("<Q", length) + text + (os.urandom(offset) if data is None else data))
+        file.write(
+            struct.pack("<Q", length) + text + (os.urandom(offset) if data is None else data)
+        )
         os.fsync(file.fileno())
     return 8 + len(text)
 
@@ -390,3 +396,232 @@ def test_a_descriptor_may_be_closed_and_its_number_used_again(make, disk):
     finally:
         os.close(again)
     assert nowait.residency(other).cached_bytes == 0
+
+
+def test_pages_that_may_have_been_cached_before_stay(make):
+    if os.geteuid() != 0:
+        skip("only root can become another user")
+    path = make("data", 8 * MIB, cached=True)
+    path.chmod(0o644)
+    code = """if True:
+        import os, sys, time, nowait
+        os.setgroups([]); os.setuid(65534)
+        assert nowait.residency(sys.argv[1]).unknown
+        with nowait.read_ahead(sys.argv[1], evict_after=True) as reading:
+            while reading.report().read_bytes < 8 << 20: time.sleep(0.01)
+        report = reading.report()
+        assert (report.read_bytes, report.wasted_bytes) == (8 << 20, 0), report
+        [unknown] = report.unknown
+        assert (unknown.files, unknown.bytes) == (1, 8 << 20) and unknown.reason, unknown
+    """
+    run = python(code, path)
+    assert run.returncode == 0, run.stderr
+    assert cached(path) == 8 * MIB
+
+
+def test_a_mapping_whose_use_is_not_seen(make):
+    if os.geteuid() != 0:
+        skip("only root can become another user")
+    path = make("data", 64 * MIB)
+    path.chmod(0o644)
+    code = """if True:
+        import mmap, os, sys, time, nowait
+        # The kernel then does not let the process read its own page table.
+        os.setgroups([]); os.setuid(65534)
+        try:
+            open("/proc/self/pagemap", "rb")
+        except PermissionError:
+            pass
+        else:
+            raise AssertionError
+        with open(sys.argv[1], "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+            # The budget is read, as without a mapping, and not a window of a quarter of it.
+            with nowait.read_ahead(sys.argv[1], budget=16 << 20) as reading:
+                while reading.report().read_bytes < 15 << 20: time.sleep(0.01)
+    """
+    run = python(code, path)
+    assert run.returncode == 0, run.stderr
+
+
+def test_files_that_the_program_has_overtaken_do_not_end_the_work(make, disk):
+    # Each of them is still open, until its descriptor is needed.
+    paths = [make(f"{i:03}", MIB) for i in range(120)]
+    code = """if True:
+        import mmap, os, resource, sys, time, nowait
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+        paths = sorted(os.path.join(sys.argv[1], name) for name in os.listdir(sys.argv[1]))
+        mapped = []
+        with nowait.read_ahead(paths, budget=8 << 20) as reading:
+            # The window of a quarter of the budget ends before the next file.
+            for i in range(0, len(paths), 4):
+                with open(paths[i], "rb") as file:
+                    mapped.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+                mapped[-1].madvise(mmap.MADV_RANDOM)
+                mapped[-1][0]
+                end = time.monotonic() + 60
+                while nowait.residency(paths[i + 1]).cached_bytes < 1 << 20:
+                    assert time.monotonic() < end, (i, reading.report())
+                    time.sleep(0.01)
+            report = reading.report()
+        left = [path for path in paths if nowait.residency(path).cached_bytes < 1 << 19]
+        assert len(left) > 30, len(left)
+        assert report.not_read_bytes >= len(left) << 19 and "budget" in report.not_read_reason, report
+    """
+    run = python(code, disk)
+    assert run.returncode == 0, run.stderr
+
+
+def test_descriptors_and_pipes_are_left_for_the_program(slow):
+    # Many reads are in flight.
+    mount, _ = slow("30ms", "700M")
+    path = mount / "data"
+    path.write_bytes(os.urandom(MIB) * 500)
+    code = """if True:
+        import fcntl, os, resource, sys, nowait
+        resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]),) * 2)
+        os.setgroups([]); os.setuid(65534)
+        highest, report = 0, None
+        with nowait.read_ahead(sys.argv[1]) as reading:
+            while reading.report().read_bytes < 450 << 20:
+                highest = max(highest, len(os.listdir("/proc/self/fd")))
+                pipe = os.pipe()
+                # A user who has many pages in pipes gets smaller pipes.
+                assert fcntl.fcntl(pipe[0], 1032) >= 65536
+                os.close(pipe[0]), os.close(pipe[1])
+        assert highest <= int(sys.argv[2]) * 3 // 4, highest
+    """
+    for limit in [64, 1024]:
+        evict(mount)
+        run = python(code, path, limit)
+        assert run.returncode == 0, (limit, run.stdout, run.stderr)
+
+
+def test_the_failure_of_one_path_does_not_end_the_others(make, disk):
+    if os.geteuid() != 0:
+        skip("only root can become another user")
+    names = ["closed", "second", "good", "third"]
+    paths = [make(name, MIB) for name in names]
+    for path, mode in zip(paths, [0, 0, 0o644, 0]):
+        path.chmod(mode)
+    code = """if True:
+        import os, sys, time, nowait
+        os.setgroups([]); os.setuid(65534)
+        with nowait.read_ahead(sys.argv[1:]) as reading:
+            while reading.report().failed < 3 or reading.report().read_bytes < 1 << 20: time.sleep(0.01)
+        report = reading.report()
+        assert [type(error) for error in report.errors] == [PermissionError] * 3
+        assert sorted(error.filename for error in report.errors) == sorted(
+            [sys.argv[1], sys.argv[2], sys.argv[4]])
+    """
+    run = python(code, *paths)
+    assert run.returncode == 0, run.stderr
+
+
+def test_a_lower_limit_of_the_cgroup_is_noticed(slow, tmp_path):
+    root = Path("/sys/fs/cgroup")
+    v1 = (root / "memory" / "memory.limit_in_bytes").exists()
+    if not v1 and "memory" not in (root / "cgroup.controllers").read_text():
+        skip("no memory cgroup can be made")
+    mount, server = slow("0ms", "512M")
+    path = mount / "data"
+    path.write_bytes(os.urandom(256 * MIB))
+    evict(mount)
+    group = (root / "memory" if v1 else root) / f"nowait-test-{os.getpid()}"
+    group.mkdir()
+    limit = group / ("memory.limit_in_bytes" if v1 else "memory.max")
+    try:
+        limit.write_text(str(600 * MIB))
+        code = """if True:
+            import os, sys, time
+            path, group, limit, server = sys.argv[1:]
+            open(group + "/cgroup.procs", "w").write(str(os.getpid()))
+            import nowait
+            with nowait.read_ahead(path) as reading:
+                while not reading.report().read_bytes: pass
+                os.kill(int(server), 19)
+                open(limit, "w").write(str(100 << 20))
+                os.kill(int(server), 18)
+                end = time.monotonic() + 60
+                while not reading.report().not_read_reason:
+                    assert time.monotonic() < end, reading.report()
+                    time.sleep(0.01)
+                report = reading.report()
+                assert report.read_bytes < 200 << 20 and report.not_read_bytes > 50 << 20, report
+        """
+        run = python(code, path, group, limit, server)
+        assert run.returncode == 0, run.stderr
+    finally:
+        group.rmdir()
+
+
+def test_pages_are_evicted_when_a_slow_device_has_answered(slow):
+    mount, server = slow("0ms", "256M")
+    path = mount / "data"
+    path.write_bytes(os.urandom(100 * MIB))
+    evict(mount)
+    before = threads(), descriptors()
+    fd = os.open(path, os.O_RDONLY)
+    thread = threading.Timer(0.3, os.kill, [server, signal.SIGCONT])
+    with nowait.read_ahead(fd, evict_after=True) as reading:
+        reads(reading, MIB)
+        os.kill(server, signal.SIGSTOP)
+        thread.start()
+    # __exit__ has waited for the reads in flight, also if the device did not answer for a while.
+    read = reading.report().read_bytes
+    assert cached(path) < read
+    # The kernel has read ahead of the reads, which is not known.
+    assert cached(path) <= max(16 * MIB, 100 * MIB - read)
+    thread.join()
+    os.close(fd)
+    del reading
+    assert settles(before[0]) and descriptors() <= before[1]
+
+
+def test_an_interrupted_eviction_is_done_when_the_device_answers(stalled):
+    mount, server = stalled
+
+    class Mine(Exception):
+        pass
+
+    def handler(number, frame):
+        raise Mine
+
+    fds = [os.open(mount / f"{i}", os.O_RDONLY) for i in range(20)]
+    before = threads(), descriptors()
+    old = signal.signal(signal.SIGALRM, handler)
+    os.kill(server, signal.SIGSTOP)
+    try:
+        with pytest.raises(Mine):
+            with nowait.read_ahead(fds, evict_after=True):
+                time.sleep(0.2)
+                signal.setitimer(signal.ITIMER_REAL, 0.2)
+        # The object is gone. Its thread has duplicates of the descriptors.
+        gc.collect()
+    finally:
+        signal.signal(signal.SIGALRM, old)
+        os.kill(server, signal.SIGCONT)
+    assert settles(before[0]) and descriptors() <= before[1]
+    assert sum(nowait.residency(fd).cached_bytes for fd in fds) == 0
+    for fd in fds:
+        os.close(fd)
+
+
+def test_headers_of_safetensors_that_cannot_be_read(disk):
+    # Address 0 of a process cannot be read.
+    with pytest.raises(OSError) as error:
+        nowait.read_ahead.safetensors("/proc/self/mem")
+    assert (error.value.errno, error.value.filename) == (errno.EIO, "/proc/self/mem")
+    path = disk / "model.safetensors"
+    good = {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}
+    # The metadata are texts with any names.
+    write(
+        path,
+        {},
+        json.dumps({"__metadata__": {"data_offsets": "x"}, "a": good}).encode(),
+        data=b"1234",
+    )
+    nowait.read_ahead.safetensors(path, ["a"])
+    # The last of two tensors of a name counts, as for json of Python.
+    text = f'{{"a": {json.dumps(good)}, "a": {json.dumps({**good, "data_offsets": [1, 2]})}}}'
+    write(path, {}, text.encode(), data=b"1234")
+    nowait.read_ahead.safetensors(path, ["a"])

@@ -3,6 +3,7 @@
 import gc
 import os
 import random
+import signal
 import threading
 import weakref
 
@@ -10,6 +11,8 @@ import pytest
 from helpers import descriptors, evict, python, skip, threads
 
 import nowait
+
+MIB = 1 << 20
 
 
 @pytest.fixture
@@ -136,6 +139,112 @@ def test_exceptions_of_the_iterable(disk):
     for wrong in [None, 1, 1.5]:
         with pytest.raises(TypeError):
             nowait.read_files(wrong)
+
+
+def test_no_file_is_lost_at_an_exception_of_the_iterable(many):
+    paths = list(many)
+    taken = []
+
+    def some():
+        for path in paths:
+            taken.append(path)
+            yield path
+            if len(taken) == 150:
+                raise KeyError("mine")
+
+    files = nowait.read_files(some())
+    got, errors = [], []
+    while True:
+        try:
+            got.append(next(files))
+        except StopIteration:
+            break
+        except KeyError as error:
+            errors.append(error)
+    assert len(errors) == 1
+    assert sorted(path for path, _ in got) == sorted(taken) == sorted(paths[:150])
+    assert all(data == many[path] for path, data in got)
+
+
+def test_objects_that_are_no_paths_do_not_end_the_iterator(many):
+    class Mine(os.PathLike):
+        def __fspath__(self):
+            raise OSError("mine")
+
+    paths = list(many)
+    wrong = [None, "a\0b", 1.5, b"\0"]
+    for ordered in [False, True]:
+        given = paths[:70] + wrong[:2] + paths[70:100] + wrong[2:] + paths[100:200]
+        seen = everything(nowait.read_files(given, ordered=ordered))
+        good = [item for item in seen if isinstance(item, tuple)]
+        assert sorted(good) == sorted((path, many[path]) for path in paths[:200])
+        kinds = [type(item) for item in seen if not isinstance(item, tuple)]
+        assert sorted(kinds, key=str) == [TypeError, TypeError, ValueError, ValueError]
+        if ordered:
+            places = [i for i, item in enumerate(seen) if not isinstance(item, tuple)]
+            assert places == [70, 71, 102, 103]
+    # An exception of a path's own code is one of the iterable.
+    seen = everything(nowait.read_files([*paths[:10], Mine(), *paths[10:]]))
+    assert [str(item) for item in seen if isinstance(item, OSError)] == ["mine"]
+    assert sum(isinstance(item, tuple) for item in seen) == 10
+
+
+def everything(files):
+    """The pairs and the exceptions."""
+    seen = []
+    while True:
+        try:
+            seen.append(next(files))
+        except StopIteration:
+            return seen
+        except Exception as error:
+            seen.append(error)
+
+
+def test_signals_within_the_iterable(many):
+    class Mine(Exception):
+        pass
+
+    def handler(number, frame):
+        # Elsewhere an exception may come between next() and append().
+        if frame.f_code is takes_time.__code__:
+            raise Mine
+
+    paths = [path for path, data in many.items() if len(data) < MIB]
+    raised = 0
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        while raised < 50:
+            taken = []
+            files = nowait.read_files(slowly(paths, taken))
+            signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+            got, ended = [], False
+            while not ended:
+                try:
+                    for item in files:
+                        got.append(item)
+                    ended = True
+                except Mine:
+                    raised += 1
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            assert sorted(path for path, _ in got) == sorted(taken)
+            assert all(many[path] == data for path, data in got)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def takes_time():
+    for _ in range(100):
+        pass
+
+
+def slowly(paths, taken):
+    """The paths, by a generator that takes time and tells of each."""
+    for path in paths:
+        takes_time()
+        taken.append(path)
+        yield path
 
 
 def test_a_file_without_memory_is_a_memory_error(disk):

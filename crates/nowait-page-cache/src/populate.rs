@@ -17,9 +17,9 @@ use rustix::fs::{FileType, OFlags, major, minor};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
-/// The size of a pipe in bytes: the most that a process without privileges may have. The kernel reads
-/// as many bytes at once as the pipe holds.
-const PIPE: usize = 1 << 20;
+/// The size of a pipe in bytes. The kernel reads as many bytes at once as the pipe holds. The pipes of
+/// 64 threads are a quarter of what a user without privileges may have (/proc/sys/fs/pipe-user-pages-soft).
+const PIPE: usize = 256 << 10;
 /// The size of the buffer for files that do not support splice(2), in bytes.
 const BUFFER: usize = 256 << 10;
 

@@ -53,10 +53,15 @@ impl Ranges {
         }
     }
 
+    /// Returns true if the set has all bytes of a range.
+    pub fn has(&self, range: Range<u64>) -> bool {
+        let found = self.first_from(range.start);
+        range.is_empty() || found.is_some_and(|f| f.start == range.start && f.end >= range.end)
+    }
+
     /// Returns true if the set has this byte.
     pub fn contains(&self, byte: u64) -> bool {
-        self.first_from(byte)
-            .is_some_and(|range| range.start == byte)
+        self.has(byte..byte + 1)
     }
 
     /// Returns true if the set has no bytes.
@@ -140,6 +145,10 @@ mod tests {
                 prop_assert_eq!(left.contains(byte), has(&a, byte) && !has(&b, byte), "{}", byte);
                 let next = x.first_from(byte).map(|range| range.start);
                 prop_assert_eq!(next, (byte..50).find(|&at| has(&a, at)), "{}", byte);
+            }
+            for range in &b {
+                let all = range.clone().all(|byte| has(&a, byte));
+                prop_assert_eq!(x.has(range.clone()), all, "{:?}", range);
             }
             prop_assert_eq!(x.bytes(), (0..50).filter(|&byte| has(&a, byte)).count() as u64);
         }

@@ -14,12 +14,12 @@ mod shared;
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use reader::Reader;
 pub use shared::Report;
-use shared::{Shared, Work};
+use shared::Shared;
 
 use crate::file_ref::FileRef;
 use crate::prefetch::Allowed;
@@ -65,11 +65,18 @@ impl ReadAhead {
     /// # Errors
     /// If no engine can be made, for example for lack of memory or threads.
     pub fn run(&self, reporter: &dyn Reporter) -> nowait::Result<()> {
+        // Also after a panic, a thread that waits for the end is woken.
+        struct End<'a>(&'a Shared);
+        impl Drop for End<'_> {
+            fn drop(&mut self) {
+                self.0.end();
+            }
+        }
+        let _end = End(&self.shared);
         self.shared.lock().begin = Instant::now();
-        let read = Reader::new(&self.shared, reporter).map(|reader| self.read(reader, reporter));
-        self.shared.lock().has_ended = true;
-        self.shared.ended.notify_all();
-        read
+        let reader = Reader::new(&self.shared, reporter)?;
+        self.read(reader, reporter);
+        Ok(())
     }
 
     fn read(&self, mut reader: Reader<'_>, reporter: &dyn Reporter) {
@@ -97,37 +104,34 @@ impl ReadAhead {
 
     /// Waits until [`run`](ReadAhead::run) has ended, at most this long. Returns false after that.
     pub fn wait(&self, time: Duration) -> bool {
-        let work = self.shared.lock();
-        let running = |work: &mut Work| !work.has_ended;
-        let waited = self.shared.ended.wait_timeout_while(work, time, running);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        self.shared.wait(time)
     }
 
     /// The work so far. Counts the pages that are cached now, until a stop is requested.
     pub fn report(&self, stop: &Stop) -> Report {
         let (mut report, files) = {
             let work = self.shared.lock();
-            let files = work.files.iter().map(|(_, file)| file.clone());
-            (work.report(), files.collect::<Vec<_>>())
+            (
+                work.report(),
+                work.files.iter().cloned().collect::<Vec<_>>(),
+            )
         };
         for file in files.iter().take_while(|_| !stop.asked()) {
-            report.was_resident_bytes += file.examined.cached_bytes;
-            let unused = file.examined.missing.both(&file.read).without(&file.used);
-            let cached = file.examined.cached_now(&unused);
-            report.wasted_bytes += unused.bytes().saturating_sub(cached);
+            let examined = &file.examined;
+            report.was_resident_bytes += examined.cached.bytes();
+            let unused = examined.missing.both(&file.read).without(&file.used);
+            let wasted = |cached| unused.bytes().saturating_sub(cached);
+            report.wasted_bytes += examined.cached_now(&unused).map_or(0, wasted);
+            if let Some(reason) = examined.reason {
+                report.unknown.add(reason, examined.unknown.bytes());
+            }
         }
         report
     }
 
-    /// Evicts what was read, until a stop is requested. What was cached before stays.
+    /// Evicts what was read, until a stop is requested. What was cached before, or may have been, stays.
     pub fn evict(&self, stop: &Stop) {
-        let files: Vec<_> = self
-            .shared
-            .lock()
-            .files
-            .iter()
-            .map(|(_, file)| file.clone())
-            .collect();
+        let files: Vec<_> = self.shared.lock().files.iter().cloned().collect();
         for file in files.iter().take_while(|_| !stop.asked()) {
             file.examined.evict(&file.read);
         }
@@ -162,6 +166,16 @@ mod tests {
         }
 
         fn note(&self, _: &Path, _: &dyn Display) {}
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_the_end_does_not_wait_for_the_reader() {
+        let ahead = ReadAhead::new(Vec::new(), Allowed::Percent(75), Stop::default());
+        // The reader has the lock while it asks a server about a file.
+        let _asks = ahead.shared.lock();
+        assert!(!ahead.wait(Duration::from_millis(1)));
+        ahead.shared.end();
+        assert!(ahead.wait(Duration::ZERO));
     }
 
     #[test]

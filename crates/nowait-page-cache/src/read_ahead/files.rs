@@ -4,7 +4,8 @@
 //!  missing ─► unread ─► (in flight) ─► read ─► used by the program
 //! ```
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,11 +19,13 @@ pub const MAX_READ: u64 = 1 << 20;
 #[derive(Debug, Default)]
 pub struct Files {
     files: HashMap<usize, AheadFile>,
-    /// The files that have unread bytes.
+    /// The numbers of the files, by inode number and device.
+    numbers: BTreeMap<(u64, u64), usize>,
+    /// The files that have unread bytes, and were not left.
     unread: BTreeSet<usize>,
     /// The place at which the program was last seen to use a file.
     pub position: Option<Place>,
-    /// The bytes that are missing in all files.
+    /// The bytes to be read in all files.
     pub missing_bytes: u64,
 }
 
@@ -37,7 +40,7 @@ pub struct Place {
 #[derive(Clone, Debug)]
 pub struct AheadFile {
     pub examined: Arc<Examined>,
-    /// The missing bytes for which no read was started.
+    /// The bytes to be read for which no read was started.
     pub unread: Ranges,
     /// The bytes that were read. Cached bytes between missing ones may be among them.
     pub read: Ranges,
@@ -50,24 +53,49 @@ pub struct AheadFile {
 pub struct Piece {
     pub file: usize,
     pub range: Range<u64>,
-    /// The number of bytes of it that are missing.
+    /// The number of bytes of it that are to be read.
     pub missing: u64,
+    /// True if the program was seen to use all of it. It may have read it itself.
+    pub is_used: bool,
 }
 
 impl Files {
-    /// Adds a file with its number.
-    pub fn add(&mut self, number: usize, examined: Examined) {
-        let file = AheadFile {
-            unread: examined.missing.clone(),
-            read: Ranges::default(),
-            used: Ranges::default(),
-            examined: Arc::new(examined),
+    /// Adds a file with its number. Returns the number of its first name, if it has several names.
+    pub fn add(&mut self, number: usize, examined: Examined) -> usize {
+        let (number, unread) = match self.numbers.entry(examined.id()) {
+            Entry::Vacant(place) => {
+                place.insert(number);
+                let unread = examined.unread();
+                let file = AheadFile {
+                    unread: unread.clone(),
+                    read: Ranges::default(),
+                    used: Ranges::default(),
+                    examined: Arc::new(examined),
+                };
+                self.files.insert(number, file);
+                (number, unread)
+            }
+            Entry::Occupied(place) => {
+                let number = *place.get();
+                let Some(file) = self.files.get_mut(&number) else {
+                    return number;
+                };
+                let unread = Arc::make_mut(&mut file.examined).add(&examined);
+                unread.iter().for_each(|range| file.unread.insert(range));
+                (number, unread)
+            }
         };
-        self.missing_bytes += file.unread.bytes();
-        if !file.unread.is_empty() {
+        if !unread.is_empty() {
+            self.missing_bytes += unread.bytes();
             self.unread.insert(number);
         }
-        self.files.insert(number, file);
+        number
+    }
+
+    /// The files with an inode number, which may be on several filesystems.
+    pub fn with_inode(&self, inode: u64) -> impl Iterator<Item = (usize, &AheadFile)> {
+        let numbers = self.numbers.range((inode, 0)..=(inode, u64::MAX));
+        numbers.filter_map(|(_, &number)| Some((number, self.get(number)?)))
     }
 
     /// A file.
@@ -75,14 +103,19 @@ impl Files {
         self.files.get(&number)
     }
 
-    /// The files, in any order, with their numbers.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, &AheadFile)> {
-        self.files.iter().map(|(&number, file)| (number, file))
+    /// The files, in any order.
+    pub fn iter(&self) -> impl Iterator<Item = &AheadFile> {
+        self.files.values()
     }
 
     /// Returns true if there are unread bytes.
     pub fn has_unread(&self) -> bool {
         !self.unread.is_empty()
+    }
+
+    /// Returns true if a file has unread bytes.
+    pub fn is_unread(&self, number: usize) -> bool {
+        self.unread.contains(&number)
     }
 
     /// The first place at or after `from` that is unread.
@@ -97,26 +130,6 @@ impl Files {
         })
     }
 
-    /// The first unread place that the program has not used. Unread bytes that it has used are
-    /// dropped: it has read them itself.
-    pub fn unread_and_unused(&mut self) -> Option<Place> {
-        loop {
-            let place = self.unread_from(Place::default())?;
-            let file = self.files.get_mut(&place.file)?;
-            match file
-                .used
-                .first_from(place.at)
-                .filter(|used| used.start == place.at)
-            {
-                None => return Some(place),
-                Some(used) => file.unread.remove(used),
-            }
-            if file.unread.is_empty() {
-                self.unread.remove(&place.file);
-            }
-        }
-    }
-
     /// The number of bytes from one place to a later one.
     pub fn distance(&self, from: Place, to: Place) -> u64 {
         if from.file == to.file {
@@ -128,7 +141,7 @@ impl Files {
     }
 
     /// Takes a piece from the unread bytes: the unread ranges from `place` to the next multiple of
-    /// [`MAX_READ`], with the cached bytes between them.
+    /// [`MAX_READ`] that only cached bytes separate, with these bytes.
     pub fn take(&mut self, place: Place) -> Option<Piece> {
         let file = self.files.get_mut(&place.file)?;
         let end = (place.at + 1).next_multiple_of(MAX_READ);
@@ -136,9 +149,11 @@ impl Files {
             file: place.file,
             range: place.at..place.at,
             missing: 0,
+            is_used: false,
         };
         while let Some(next) = file.unread.first_from(piece.range.end)
             && next.start < end
+            && (piece.missing == 0 || file.examined.cached.has(piece.range.end..next.start))
         {
             let next = next.start..next.end.min(end);
             piece.missing += next.end - next.start;
@@ -148,6 +163,7 @@ impl Files {
         if file.unread.is_empty() {
             self.unread.remove(&place.file);
         }
+        piece.is_used = file.used.has(piece.range.clone());
         (piece.missing > 0).then_some(piece)
     }
 
@@ -166,6 +182,11 @@ impl Files {
         }
     }
 
+    /// Leaves the rest of a file to the program.
+    pub fn leave(&mut self, number: usize) {
+        self.unread.remove(&number);
+    }
+
     /// Adds bytes that the program was seen to use. Its position is the beginning of their last
     /// part.
     pub fn use_bytes(&mut self, number: usize, range: Range<u64>, position: u64) {
@@ -180,7 +201,7 @@ impl Files {
 
     /// The number of unread bytes that the program has not used.
     pub fn unread_bytes(&self) -> u64 {
-        let unread = self.unread.iter().filter_map(|number| self.get(*number));
+        let unread = self.files.values();
         unread
             .map(|file| file.unread.without(&file.used).bytes())
             .sum()

@@ -9,7 +9,6 @@
 //! mappings. The position of a descriptor moves with read(2). Reads with pread(2), and those of
 //! other processes, are not seen.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -19,6 +18,7 @@ use std::time::{Duration, Instant};
 use nowait::residency::page_size;
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 
+use super::examined::Examined;
 use super::files::Files;
 use crate::proc::{self, Mapping};
 
@@ -122,24 +122,28 @@ impl Follower {
 
     /// Finds the mappings and descriptors of the files.
     fn find(&mut self, files: &Files) {
-        let by_inode: HashMap<u64, usize> = files
-            .iter()
-            .map(|(number, file)| (file.examined.inode(), number))
-            .collect();
-        let maps = proc::read("/proc/self/maps");
+        // Without the page table, the use of a mapping is not seen. A process that has changed its user
+        // may not read it.
+        let maps = match self.pagemap {
+            Some(_) => proc::read("/proc/self/maps"),
+            None => Vec::new(),
+        };
         let mappings = proc::lines(&maps).filter_map(Mapping::of);
         let mapped = mappings.filter_map(|mapping| {
-            let number = *by_inode.get(&mapping.inode)?;
-            let file = &files.get(number)?.examined;
-            let len = mapping.addresses.end - mapping.addresses.start;
             // On btrfs and overlayfs the device differs from that of stat(2).
-            let is_same = file.is(mapping.device, mapping.inode)
-                || std::fs::canonicalize(file.path())
-                    .is_ok_and(|path| proc::in_maps(&path) == mapping.path);
-            is_same.then(|| Mapped {
+            let is_same = |file: &Examined| {
+                file.is(mapping.device, mapping.inode)
+                    || std::fs::canonicalize(file.path())
+                        .is_ok_and(|path| proc::in_maps(&path) == mapping.path)
+            };
+            let mut same = files.with_inode(mapping.inode);
+            let (number, file) = same.find(|(_, file)| is_same(&file.examined))?;
+            let len = mapping.addresses.end - mapping.addresses.start;
+            let end = mapping.offset.saturating_add(len);
+            Some(Mapped {
                 file: number,
                 address: mapping.addresses.start,
-                range: mapping.offset..mapping.offset.saturating_add(len).min(file.size),
+                range: mapping.offset..end.min(file.examined.size),
             })
         });
         self.mapped = mapped.filter(|mapped| !mapped.range.is_empty()).collect();
@@ -149,16 +153,16 @@ impl Follower {
             // A server of another file may not answer.
             let flags = AtFlags::STATX_DONT_SYNC;
             let stat = rustix::fs::statx(CWD, entry.path(), flags, StatxFlags::INO).ok()?;
-            let number = *by_inode.get(&stat.stx_ino)?;
             let device = (stat.stx_dev_major, stat.stx_dev_minor);
-            let is_same = files.get(number)?.examined.is(device, stat.stx_ino);
+            let mut same = files.with_inode(stat.stx_ino);
+            let (number, _) = same.find(|(_, file)| file.examined.is(device, stat.stx_ino))?;
             let known = |opened: &&Opened| opened.descriptor == descriptor && opened.file == number;
             let position = self
                 .opened
                 .iter()
                 .find(known)
                 .map_or(0, |known| known.position);
-            is_same.then_some(Opened {
+            Some(Opened {
                 file: number,
                 descriptor,
                 position,

@@ -10,12 +10,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
+use std::num::NonZero;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use nowait::engine::{LocalEngine, Wait};
 use nowait::op::{Call, Op};
+use nowait::residency::residency;
 use nowait::{Completion, Handle};
 use rustix::fs::Advice;
 use rustix::io::Errno;
@@ -26,7 +28,7 @@ use super::examined::Examined;
 use super::files::{Files, MAX_READ, Piece, Place};
 use super::follower::Follower;
 use super::shared::{Shared, Work};
-use crate::file_ref::{FileRef, OpenError, waiting};
+use crate::file_ref::{FileRef, OpenError};
 use crate::populate::{null, populate};
 use crate::prefetch::{Budget, Limits, Stopped, engine};
 use crate::ranges::Ranges;
@@ -39,6 +41,9 @@ const MAX_EXAMINED: usize = 32;
 const MAX_WAITING: usize = 1024;
 /// The maximum number of open files.
 const MAX_OPEN: usize = 256;
+/// The process may have this many times more descriptors than operations are in flight. Each read has
+/// a thread with a pipe.
+const DESCRIPTORS: u64 = 10;
 /// The number of bytes after which the available memory is queried again.
 const CHECK_INTERVAL: u64 = 64 << 20;
 /// The kernel may read ahead in a file that the budget cannot hold if the budget is at least this
@@ -61,7 +66,11 @@ pub struct Reader<'a> {
     added: usize,
     /// The number of files that are being examined.
     examining: usize,
+    /// The maximum number of files that are open or being examined. It is lowered if the process or the
+    /// system has no more descriptors, and raised with each file that is closed.
     max_open: usize,
+    /// The initial value of `max_open`.
+    most_open: usize,
     /// The open files that have unread bytes or reads in flight.
     open: HashMap<usize, Open>,
     /// The purpose of each operation in flight, by its user data.
@@ -86,13 +95,19 @@ struct Unexamined {
 struct Open {
     handle: Handle,
     file: FileRef,
+    /// True if the kernel does not read ahead.
+    is_random: bool,
     reads: usize,
+    has_failed: bool,
 }
+
+type Examination = Result<(Examined, Handle), OpenError>;
 
 /// The purpose of an operation.
 enum Operation {
-    Examine(Unexamined, Receiver<Result<(Examined, File), OpenError>>),
-    Read(Piece, Receiver<Result<u64, Errno>>),
+    Examine(Unexamined, Receiver<Examination>),
+    /// The number of bytes that were read; `None` if the program has read them itself.
+    Read(Piece, Receiver<Result<Option<u64>, Errno>>),
 }
 
 impl<'a> Reader<'a> {
@@ -101,14 +116,16 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// If no engine can be made, for example for lack of memory or threads.
     pub fn new(shared: &'a Shared, reporter: &'a dyn Reporter) -> nowait::Result<Reader<'a>> {
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let most_open = (descriptors / 4).clamp(1, MAX_OPEN as u64) as usize;
+        let operations = (depth::LARGEST + MAX_EXAMINED) as u64;
         let limits = Limits {
-            depth: (depth::LARGEST + MAX_EXAMINED) as u32,
+            depth: (descriptors / DESCRIPTORS).clamp(1, operations) as u32,
             budget: shared.budget,
             ..Limits::default()
         };
         let engine = engine(&limits)?;
         let slots = engine.depth();
-        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let now = Instant::now();
         Ok(Reader {
             shared,
@@ -120,7 +137,8 @@ impl<'a> Reader<'a> {
             unexamined: VecDeque::new(),
             added: 0,
             examining: 0,
-            max_open: (descriptors / 4).clamp(1, MAX_OPEN as u64) as usize,
+            max_open: most_open,
+            most_open,
             open: HashMap::new(),
             slots: (0..slots).map(|_| None).collect(),
             free: (0..slots).rev().collect(),
@@ -204,19 +222,30 @@ impl<'a> Reader<'a> {
         for completion in done {
             self.done(completion);
         }
+        let mut work = self.files();
         if self.started - self.checked >= CHECK_INTERVAL {
             self.checked = self.started;
             self.budget.update();
+            self.note_budget(&mut work);
         }
-        let mut work = self.files();
         self.follower.look(&mut work.files, Instant::now());
     }
 
+    /// Stores if the budget holds all bytes to be read.
+    fn note_budget(&self, work: &mut Work) {
+        if !self.fits(&work.files) {
+            work.is_full = true;
+            work.budget = self.budget.to_string();
+        }
+    }
+
     fn submit(&mut self) {
-        while let Some((op, operation)) = self.next_examination() {
+        while !self.free.is_empty()
+            && let Some((op, operation)) = self.next_examination()
+        {
             self.push(op, operation);
         }
-        while self.reads < self.depth.get() {
+        while !self.free.is_empty() && self.reads < self.depth.get() {
             let Some((op, operation)) = self.next_read() else {
                 self.depth.restart(Instant::now());
                 break;
@@ -235,25 +264,54 @@ impl<'a> Reader<'a> {
 
     /// Examines the next file, which may wait for a device or a server.
     fn next_examination(&mut self) -> Option<(Op, Operation)> {
-        let opened = self.open.len() + self.examining;
-        if self.examining >= MAX_EXAMINED || opened >= self.max_open {
+        let is_full = |reader: &Self| reader.open.len() + reader.examining >= reader.max_open;
+        if self.unexamined.is_empty()
+            || self.examining >= MAX_EXAMINED
+            || is_full(self) && !self.leave_one()
+        {
             return None;
         }
         let next = self.unexamined.pop_front()?;
         let (sender, receiver) = mpsc::sync_channel(1);
-        let (file, bytes) = (next.file.clone(), next.bytes.clone());
+        let examine = self.examination(&next);
         let call = Call::new(move || {
-            drop(sender.send(Examined::of(file, bytes.as_deref())));
+            drop(sender.send(examine()));
             Ok(0)
         });
         self.examining += 1;
         Some((call.into(), Operation::Examine(next, receiver)))
     }
 
+    /// The call that examines a file.
+    fn examination(&self, of: &Unexamined) -> impl FnOnce() -> Examination + Send + use<> {
+        let (file, bytes) = (of.file.clone(), of.bytes.clone());
+        let stop = self.shared.stop.clone();
+        move || Examined::of(file, bytes.as_deref(), &stop)
+    }
+
+    /// Closes a file whose rest is not read, because the budget does not hold it and the program is in
+    /// a later file. Returns true if there is one.
+    fn leave_one(&mut self) -> bool {
+        let mut work = self.files();
+        if self.fits(&work.files) {
+            return false;
+        }
+        let program = work.files.position.unwrap_or_default().file;
+        let left = |(&number, open): (&usize, &Open)| {
+            (number < program && open.reads == 0).then_some(number)
+        };
+        let Some(number) = self.open.iter().filter_map(left).min() else {
+            return false;
+        };
+        self.open.remove(&number);
+        work.files.leave(number);
+        true
+    }
+
     /// Reads the next piece.
     fn next_read(&mut self) -> Option<(Op, Operation)> {
         let mut work = self.files();
-        let place = self.next_place(&mut work.files)?;
+        let place = self.next_place(&work.files)?;
         let piece = work.files.take(place)?;
         drop(work);
         let open = self.open.get_mut(&piece.file)?;
@@ -261,9 +319,9 @@ impl<'a> Reader<'a> {
         self.reads += 1;
         self.started += piece.missing;
         let (sender, receiver) = mpsc::sync_channel(1);
-        let (handle, null, range) = (open.handle.clone(), self.null.clone(), piece.range.clone());
+        let read = reading(open, self.null.clone(), &piece);
         let call = Call::new(move || {
-            let _ = sender.send(populate(&handle, null.as_deref(), range));
+            let _ = sender.send(read());
             Ok(0)
         });
         Some((call.into(), Operation::Read(piece, receiver)))
@@ -275,11 +333,11 @@ impl<'a> Reader<'a> {
     /// position is read last. Otherwise a window ahead of the position is read, so that pages are
     /// used before the kernel evicts them. As long as the program is not seen, the budget is the
     /// window.
-    fn next_place(&self, files: &mut Files) -> Option<Place> {
+    fn next_place(&self, files: &Files) -> Option<Place> {
         let position = files.position.unwrap_or_default();
         let ahead = files.unread_from(position);
         if self.fits(files) {
-            return ahead.or_else(|| files.unread_and_unused());
+            return ahead.or_else(|| files.unread_from(Place::default()));
         }
         ahead.filter(|&place| match self.follower.sees() {
             true => files.distance(position, place) < self.window(),
@@ -310,8 +368,8 @@ impl<'a> Reader<'a> {
         match operation {
             Operation::Examine(file, examined) => {
                 self.examining -= 1;
-                let here = |_| Examined::of(file.file.clone(), file.bytes.as_deref());
-                let examined = examined.try_recv().unwrap_or_else(here);
+                let here = self.examination(&file);
+                let examined = examined.try_recv().unwrap_or_else(|_| here());
                 self.examined(file, examined);
             }
             Operation::Read(piece, read) => {
@@ -320,88 +378,105 @@ impl<'a> Reader<'a> {
                     return;
                 };
                 open.reads -= 1;
-                let null = self.null.as_deref();
-                let here = |_| populate(&open.handle, null, piece.range.clone());
-                let read = read.try_recv().unwrap_or_else(here);
+                let here = reading(open, self.null.clone(), &piece);
+                let read = read.try_recv().unwrap_or_else(|_| here());
                 self.arrived(&piece, read);
             }
         }
     }
 
     /// Processes an examined file.
-    fn examined(&mut self, file: Unexamined, examined: Result<(Examined, File), OpenError>) {
-        let (examined, opened) = match examined {
+    fn examined(&mut self, file: Unexamined, examined: Examination) {
+        let (examined, handle) = match examined {
             Ok(examined) => examined,
             // It is examined when fewer files are open.
-            Err(why) if why.is_shortage() && !self.open.is_empty() => {
-                self.max_open = self.open.len();
+            Err(why) if why.is_shortage() && self.open.len() + self.examining > 0 => {
+                self.max_open = (self.open.len() + self.examining).min(self.max_open);
                 return self.unexamined.push_front(file);
             }
             Err(why) => return file.file.failed(self.reporter, why),
         };
-        if !examined.missing.is_empty() {
-            let handle = match waiting(opened) {
-                Ok(handle) => handle,
-                Err(why) => return file.file.failed(self.reporter, why.into()),
-            };
-            let budget = self.budget.max();
-            if !examined.is_missing_wholly() || examined.size > budget && budget < LARGE {
-                // A filesystem may ignore the advice. Nothing else disables readahead.
-                let _ = rustix::fs::fadvise(&handle, 0, None, Advice::Random);
-            }
-            let open = Open {
-                handle,
-                file: file.file,
-                reads: 0,
-            };
-            self.open.insert(file.number, open);
-            if self.open.len() == 1 {
-                // The program may use it already.
-                self.follower.hurry(Instant::now());
-            }
+        let budget = self.budget.max();
+        let is_random = !examined.is_unread_wholly() || examined.size > budget && budget < LARGE;
+        if is_random {
+            // A filesystem may ignore the advice. Nothing else disables readahead.
+            let _ = rustix::fs::fadvise(&handle, 0, None, Advice::Random);
         }
         let mut work = self.files();
-        work.files.add(file.number, examined);
-        work.is_full |= !self.fits(&work.files);
-        work.budget = self.budget.to_string();
+        let number = work.files.add(file.number, examined);
+        self.note_budget(&mut work);
+        if !work.files.is_unread(number) {
+            return;
+        }
+        self.open.entry(number).or_insert(Open {
+            handle,
+            file: file.file,
+            is_random,
+            reads: 0,
+            has_failed: false,
+        });
+        if self.open.len() == 1 {
+            // The program may use it already.
+            self.follower.hurry(Instant::now());
+        }
     }
 
     /// Processes the result of reading a piece.
-    fn arrived(&mut self, piece: &Piece, result: Result<u64, Errno>) {
-        let mut work = self.files();
-        let Some(open) = self.open.get(&piece.file) else {
+    fn arrived(&mut self, piece: &Piece, result: Result<Option<u64>, Errno>) {
+        let Some(open) = self.open.get_mut(&piece.file) else {
             return;
         };
         let (path, start) = (&open.file.path, piece.range.start);
+        let mut work = self.shared.lock();
         match result {
-            Ok(n) => {
+            Ok(Some(n)) => {
                 work.read(piece, n);
                 self.depth.ended(n, Instant::now());
                 if n < piece.range.end - start {
                     work.files.abandon(piece.file);
-                    self.reporter
-                        .note(path, &"the file shrank while it was read");
                 }
             }
-            Err(errno) => {
-                if work
-                    .files
-                    .get(piece.file)
-                    .is_some_and(|file| !file.unread.is_empty())
-                    || open.reads == 0
-                {
-                    let why = format_args!("read at byte {start}: {errno}; the rest is not read");
-                    self.reporter.failure(path, Some(errno), &why);
-                }
-                work.files.abandon(piece.file);
-            }
+            Ok(None) => {}
+            Err(_) => work.files.abandon(piece.file),
         }
-        let is_read = work
-            .files
-            .get(piece.file)
-            .is_none_or(|file| file.unread.is_empty());
-        if is_read && open.reads == 0 {
+        let is_read = !work.files.is_unread(piece.file) && open.reads == 0;
+        drop(work);
+        if let Err(errno) = result
+            && !open.has_failed
+        {
+            open.has_failed = true;
+            let why = format_args!("read at byte {start}: {errno}; the rest is not read");
+            self.reporter.failure(path, Some(errno), &why);
+        }
+        if is_read {
             self.open.remove(&piece.file);
+            self.max_open = (self.max_open + 1).min(self.most_open);
         }
+    }
+}
+
+/// The call that reads a piece. Without `null`, the data is copied.
+fn reading(
+    open: &Open,
+    null: Option<Arc<File>>,
+    piece: &Piece,
+) -> impl FnOnce() -> Result<Option<u64>, Errno> + Send + use<> {
+    let (handle, is_random) = (open.handle.clone(), open.is_random);
+    let (range, is_used) = (piece.range.clone(), piece.is_used);
+    move || {
+        let is_cached = || {
+            let known = residency(&handle, range.clone()).ok()?.known()?;
+            Some(known.cached == known.pages)
+        };
+        if is_used && is_cached() == Some(true) {
+            return Ok(None);
+        }
+        if is_random {
+            // All of it is in flight at once. Where the kernel reads ahead, this would take single pages
+            // in place of large folios.
+            let len = NonZero::new(range.end - range.start);
+            let _ = rustix::fs::fadvise(&handle, range.start, len, Advice::WillNeed);
+        }
+        populate(&handle, null.as_deref(), range.clone()).map(Some)
     }
 }

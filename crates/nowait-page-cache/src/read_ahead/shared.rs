@@ -1,11 +1,12 @@
 //! The state that the thread which reads shares with those that ask for a report.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::files::{Files, Piece};
 use crate::prefetch::Allowed;
 use crate::stop::Stop;
+use crate::unknown::Unknowns;
 
 /// The limits of the work, and the work so far.
 #[derive(Debug)]
@@ -13,7 +14,10 @@ pub struct Shared {
     pub budget: Allowed,
     pub stop: Stop,
     work: Mutex<Work>,
-    pub ended: Condvar,
+    /// True after the end. It is apart from the work: a thread that waits for the end does not wait for
+    /// a server that the thread which reads asks about a file.
+    has_ended: Mutex<bool>,
+    ended: Condvar,
 }
 
 impl Shared {
@@ -29,8 +33,8 @@ impl Shared {
                 read_bytes: 0,
                 is_full: false,
                 budget: String::new(),
-                has_ended: false,
             }),
+            has_ended: Mutex::new(false),
             ended: Condvar::new(),
         }
     }
@@ -38,6 +42,27 @@ impl Shared {
     /// The state is consistent after each change.
     pub fn lock(&self) -> MutexGuard<'_, Work> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the threads that wait for the end.
+    pub fn end(&self) {
+        *self
+            .has_ended
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = true;
+        self.ended.notify_all();
+    }
+
+    /// Waits for the end, at most this long. Returns false after that.
+    pub fn wait(&self, time: Duration) -> bool {
+        let has_ended = self
+            .has_ended
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let waited = self
+            .ended
+            .wait_timeout_while(has_ended, time, |ended| !*ended);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
@@ -48,22 +73,22 @@ pub struct Work {
     pub begin: Instant,
     /// The end of the last read.
     pub last: Instant,
-    /// The missing bytes that were read.
+    /// The bytes that were read, without cached ones between them.
     pub read_bytes: u64,
-    /// True if the budget did not hold all missing bytes, and what the budget is.
+    /// True if the budget did not hold all bytes to be read, and what the budget was then.
     pub is_full: bool,
     pub budget: String,
-    pub has_ended: bool,
 }
 
 /// The work of a [`ReadAhead`](super::ReadAhead), in bytes.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Report {
     /// Bytes that were read.
     pub read_bytes: u64,
     /// Bytes that were cached when their file was examined.
     pub was_resident_bytes: u64,
-    /// Bytes that were read and left the page cache again, and that the program was not seen to use.
+    /// Bytes that were read and left the page cache again, and that the program was not seen to use. Bytes
+    /// of unknown residency are not among them.
     pub wasted_bytes: u64,
     /// The bytes that were read per second, from the beginning to the end of the last read.
     pub bytes_per_s: u64,
@@ -72,6 +97,9 @@ pub struct Report {
     pub not_read_bytes: u64,
     /// The reason; `None` if the budget holds all missing bytes.
     pub not_read_reason: Option<String>,
+    /// The files of unknown residency, and the sizes of what was to be read. It is read, is not wasted,
+    /// and is not evicted.
+    pub unknown: Unknowns,
 }
 
 impl Work {
