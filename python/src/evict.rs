@@ -7,6 +7,7 @@ use nowait_page_cache::{
     Action, Kinds, MappingProcesses, SeenInodes, Stop, Totals, evict_all, visit,
 };
 use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
 
 use crate::call;
 use crate::failures::Failures;
@@ -38,6 +39,11 @@ pub struct EvictResult {
 
 #[pymethods]
 impl EvictResult {
+    /// The traceback of an exception may refer to this object.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.errors.iter().try_for_each(|error| visit.call(error))
+    }
+
     fn __repr__(&self) -> String {
         format!(
             "EvictResult(files={}, cached_bytes={}, evicted_bytes={}, stayed_bytes={}, failed={})",

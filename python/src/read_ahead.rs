@@ -105,6 +105,11 @@ pub struct ReadAheadReport {
 
 #[pymethods]
 impl ReadAheadReport {
+    /// The traceback of an exception may refer to this object.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.errors.iter().try_for_each(|error| visit.call(error))
+    }
+
     fn __repr__(&self) -> String {
         format!(
             "ReadAheadReport(read_bytes={}, was_resident_bytes={}, wasted_bytes={}, bytes_per_s={}, not_read_bytes={}, failed={})",

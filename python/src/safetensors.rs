@@ -7,7 +7,7 @@
 //! file, and no memory is allocated beyond the limits.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
@@ -88,14 +88,15 @@ impl<'de> Visitor<'de> for &mut Header<'_> {
     }
 }
 
-/// The name of a tensor.
-#[derive(Deserialize)]
+/// The name of a tensor or of a file.
+#[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// The index of a model in several files.
+/// The index of a model in several files: the file of each tensor.
 #[derive(Deserialize)]
-struct Index {
-    weight_map: BTreeMap<String, String>,
+struct Index<'a> {
+    #[serde(borrow)]
+    weight_map: BTreeMap<Name<'a>, Name<'a>>,
 }
 
 /// The files and ranges of the chosen tensors, or of all. `path` is a file of safetensors, or an
@@ -104,24 +105,24 @@ pub fn ranges(path: &Path, tensors: Option<&[String]>) -> Result<Vec<Chosen>, Er
     if path.extension().is_none_or(|extension| extension != "json") {
         return Ok(vec![of_file(path, tensors)?]);
     }
-    let index: Index = parse(path, &read(path)?)?;
-    let mut files: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for (tensor, file) in &index.weight_map {
-        if file.is_empty() || file.contains(['/', '\0']) || file == ".." {
+    let text = read(path)?;
+    let index: Index<'_> = parse(path, &text)?;
+    let files: BTreeSet<&str> = index.weight_map.values().map(|file| &*file.0).collect();
+    for file in &files {
+        if file.is_empty() || file.contains(['/', '\0']) || *file == ".." {
             let why = format!("weight_map has {file:?}, which is not a file name");
             return Err(Error::Invalid(path.to_owned(), why));
         }
-        files.entry(file).or_default().push(tensor.clone());
     }
     let Some(tensors) = tensors else {
-        let whole = files.keys().map(|file| of_file(&beside(path, file), None));
+        let whole = files.iter().map(|file| of_file(&beside(path, file), None));
         return whole.collect();
     };
     let mut chosen: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for tensor in tensors {
-        let file = index.weight_map.get(tensor);
+        let file = index.weight_map.get(&Name(tensor.into()));
         let file = file.ok_or_else(|| Error::Missing(tensor.clone()))?;
-        chosen.entry(file).or_default().push(tensor.clone());
+        chosen.entry(&file.0).or_default().push(tensor.clone());
     }
     let files = chosen.iter();
     let ranges = files.map(|(file, tensors)| of_file(&beside(path, file), Some(tensors)));

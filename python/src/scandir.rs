@@ -1,11 +1,11 @@
 //! `scandir` lists one directory.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::task::{Context, Poll, Waker};
 use std::vec;
 
 use nowait::{Scan, StatxMask, scan};
-use pyo3::exceptions::PyResourceWarning;
+use pyo3::exceptions::{PyResourceWarning, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rustix::fs::{Mode, OFlags};
@@ -45,6 +45,7 @@ struct State {
 ///
 /// Raises:
 ///     OSError: As os.scandir(). From next(): the directory cannot be read.
+///     ValueError: From next(): another thread is in next().
 ///
 /// >>> import tempfile
 /// >>> with tempfile.TemporaryDirectory() as directory:
@@ -98,13 +99,16 @@ pub fn scandir(
 }
 
 impl ScandirIterator {
-    fn take(&self) -> Option<State> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.take()
-    }
-
-    fn put(&self, state: State) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = Some(state);
+    /// # Errors
+    /// ValueError while another thread is in next(), as generators raise.
+    fn lock(&self) -> PyResult<MutexGuard<'_, Option<State>>> {
+        match self.state.try_lock() {
+            Ok(state) => Ok(state),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                Err(PyValueError::new_err("iterator already executing"))
+            }
+        }
     }
 }
 
@@ -116,29 +120,26 @@ impl ScandirIterator {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<DirEntry>> {
         let _guard = hang::guard();
-        let Some(mut state) = self.take() else {
+        let mut state = self.lock()?;
+        let Some(State { scan, batch }) = &mut *state else {
             return Ok(None);
         };
         if std::process::id() != self.process {
             return Err(forked("this iterator of scandir()"));
         }
         loop {
-            if let Some(entry) = state.batch.next() {
-                self.put(state);
+            if let Some(entry) = batch.next() {
                 return DirEntry::new(py, &self.directory, entry).map(Some);
             }
-            let batch = match next(py, &mut state.scan) {
-                Ok(Some(batch)) => batch,
-                Ok(None) => return Ok(None),
-                Err(Failure::Interrupt(error)) => {
-                    self.put(state);
-                    return Err(error);
+            match next(py, scan)? {
+                Some(Ok(next)) => *batch = next.iter().collect::<Vec<_>>().into_iter(),
+                end => {
+                    *state = None;
+                    let error = end.and_then(Result::err);
+                    let error = error.map(|e| library_error(py, &e, self.path.bind(py)));
+                    return error.map_or(Ok(None), Err);
                 }
-                Err(Failure::Scan(error)) => {
-                    return Err(library_error(py, &error, self.path.bind(py)));
-                }
-            };
-            state.batch = batch.iter().collect::<Vec<_>>().into_iter();
+            }
         }
     }
 
@@ -147,20 +148,22 @@ impl ScandirIterator {
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, _exception: &Bound<'_, pyo3::types::PyTuple>) {
-        self.close();
+    fn __exit__(&self, _exception: &Bound<'_, pyo3::types::PyTuple>) -> PyResult<()> {
+        self.close()
     }
 
     /// Close the directory. The iterator has no more entries.
-    fn close(&self) {
-        drop(self.take());
+    fn close(&self) -> PyResult<()> {
+        drop(self.lock()?.take());
+        Ok(())
     }
 }
 
 impl Drop for ScandirIterator {
     /// As an iterator of os.scandir(), it warns if it was neither read to its end nor closed.
     fn drop(&mut self) {
-        if self.take().is_none() || std::process::id() != self.process {
+        let state = self.lock().ok().and_then(|mut state| state.take());
+        if state.is_none() || std::process::id() != self.process {
             return;
         }
         let _guard = hang::guard();
@@ -173,20 +176,15 @@ impl Drop for ScandirIterator {
     }
 }
 
-enum Failure {
-    Interrupt(PyErr),
-    Scan(nowait::Error),
-}
-
 /// Waits for the next batch, and checks for signals meanwhile.
-fn next(py: Python<'_>, scan: &mut Scan) -> Result<Option<scan::Batch>, Failure> {
+fn next(py: Python<'_>, scan: &mut Scan) -> PyResult<Option<nowait::Result<scan::Batch>>> {
     let waker = Waker::from(Unpark::this_thread());
     let mut context = Context::from_waker(&waker);
     loop {
         if let Poll::Ready(batch) = scan.poll_batch(&mut context) {
-            return batch.transpose().map_err(Failure::Scan);
+            return Ok(batch);
         }
         py.detach(Unpark::wait);
-        py.check_signals().map_err(Failure::Interrupt)?;
+        py.check_signals()?;
     }
 }

@@ -7,6 +7,7 @@ use nowait_page_cache::{
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString};
+use pyo3::{PyTraverseError, PyVisit};
 
 use crate::call;
 use crate::error::library_error;
@@ -46,6 +47,11 @@ pub struct WarmResult {
 
 #[pymethods]
 impl WarmResult {
+    /// The traceback of an exception may refer to this object.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.errors.iter().try_for_each(|error| visit.call(error))
+    }
+
     fn __repr__(&self) -> String {
         format!(
             "WarmResult(files={}, bytes={}, cached_before={}, read_bytes={}, cached_after={}, not_read_bytes={}, failed={})",

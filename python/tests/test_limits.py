@@ -96,3 +96,37 @@ def test_many_calls_need_no_more_memory(make, disk):
     assert run.returncode == 0, run.stderr
     # 600 bytes for each call of residency() that succeeds would be more.
     assert int(run.stdout) < 2 * MIB, run.stdout
+
+
+def test_exceptions_of_results_are_collected(make, disk):
+    if os.geteuid() != 0:
+        skip("only root can become another user")
+    make("closed", 1).chmod(0)
+    code = """if True:
+        import gc, os, sys, time, weakref, nowait
+        os.setgroups([]); os.setuid(65534)
+        class Mine: pass
+        def report():
+            with nowait.read_ahead(sys.argv[1]) as reading:
+                while not reading.report().failed: time.sleep(0.01)
+            return reading.report()
+        def work(call):
+            global mine
+            local = Mine()
+            mine = weakref.ref(local)
+            result = call()
+            # The traceback of the exception refers to this frame, which refers to the result.
+            [error] = result.errors
+            raise error
+        for call in [lambda: nowait.warm(sys.argv[1]), lambda: nowait.evict(sys.argv[1]), report]:
+            try:
+                work(call)
+            except PermissionError:
+                pass
+            else:
+                raise AssertionError
+            gc.collect()
+            assert mine() is None, call
+    """
+    run = python(code, disk)
+    assert run.returncode == 0, run.stderr

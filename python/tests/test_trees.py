@@ -2,6 +2,8 @@
 
 import gc
 import os
+import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -270,6 +272,35 @@ def test_walks_that_are_left(tmp_path):
     assert descriptors() <= before
 
 
+def test_an_iterator_in_two_threads_ends_once(tmp_path):
+    names = [f"{i}" for i in range(5000)]
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+    for _ in range(5):
+        seen, ends = [], []
+        entries = nowait.scandir(tmp_path)
+
+        def work():
+            while True:
+                try:
+                    seen.append(next(entries).name)
+                except ValueError as error:
+                    assert "already executing" in str(error)
+                    time.sleep(0.001)
+                except StopIteration:
+                    ends.append(len(seen))
+                    return
+
+        workers = [threading.Thread(target=work) for _ in range(2)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert sorted(seen) == sorted(names)
+        # The other thread may not have stored the last entry yet.
+        assert min(ends) >= len(names) - 1
+
+
 def test_a_forked_child_walks_anew(tmp_path):
     build(tmp_path, {str(i): {"f": "file"} for i in range(50)})
     code = """if True:
@@ -280,7 +311,7 @@ def test_a_forked_child_walks_anew(tmp_path):
         next(walk), next(entries)
         child = os.fork()
         if child == 0:
-            for inherited in [walk, entries]:
+            for inherited in [walk, entries, entries]:
                 try:
                     next(inherited)
                 except RuntimeError as error:

@@ -4,10 +4,20 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// A set of bytes. Its ranges are in order; none is empty, and no two of them touch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ranges {
-    /// The end of each range, by its start.
-    ends: BTreeMap<u64, u64>,
+///
+/// There is a set for each of many files, and most have one range. It needs no memory of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ranges {
+    /// One range, or an empty one for none.
+    One(Range<u64>),
+    /// The end of each range, by its start. There are several.
+    Many(BTreeMap<u64, u64>),
+}
+
+impl Default for Ranges {
+    fn default() -> Ranges {
+        Ranges::One(0..0)
+    }
 }
 
 impl Ranges {
@@ -17,13 +27,30 @@ impl Ranges {
             return;
         }
         let Range { mut start, mut end } = range;
-        while let Some((&at, &to)) = self.ends.range(..=end).next_back()
+        let ends = match self {
+            Ranges::One(one) if one.is_empty() => {
+                *one = range;
+                return;
+            }
+            Ranges::One(one) if one.start <= end && start <= one.end => {
+                *one = one.start.min(start)..one.end.max(end);
+                return;
+            }
+            Ranges::One(one) => {
+                let two = [(one.start, one.end), (start, end)];
+                *self = Ranges::Many(BTreeMap::from(two));
+                return;
+            }
+            Ranges::Many(ends) => ends,
+        };
+        while let Some((&at, &to)) = ends.range(..=end).next_back()
             && to >= start
         {
-            self.ends.remove(&at);
+            ends.remove(&at);
             (start, end) = (start.min(at), end.max(to));
         }
-        self.ends.insert(start, end);
+        ends.insert(start, end);
+        self.shrink();
     }
 
     /// Removes the bytes of a range.
@@ -31,26 +58,52 @@ impl Ranges {
         if range.is_empty() {
             return;
         }
-        while let Some((&at, &to)) = self.ends.range(..range.end).next_back()
+        let ends = match self {
+            Ranges::One(one) => {
+                let left = one.start..one.end.min(range.start);
+                let right = one.start.max(range.end)..one.end;
+                *self = Ranges::default();
+                self.insert(left);
+                self.insert(right);
+                return;
+            }
+            Ranges::Many(ends) => ends,
+        };
+        while let Some((&at, &to)) = ends.range(..range.end).next_back()
             && to > range.start
         {
-            self.ends.remove(&at);
+            ends.remove(&at);
             if at < range.start {
-                self.ends.insert(at, range.start);
+                ends.insert(at, range.start);
             }
             if to > range.end {
-                self.ends.insert(range.end, to);
+                ends.insert(range.end, to);
             }
+        }
+        self.shrink();
+    }
+
+    /// Several ranges have become one, or none.
+    fn shrink(&mut self) {
+        if let Ranges::Many(ends) = self
+            && ends.len() <= 1
+        {
+            *self = Ranges::One(ends.first_key_value().map_or(0..0, |(&s, &e)| s..e));
         }
     }
 
     /// The first range of bytes at or after `from`.
     pub fn first_from(&self, from: u64) -> Option<Range<u64>> {
-        let before = self.ends.range(..=from).next_back();
-        match before.filter(|&(_, &end)| end > from) {
-            Some((_, &end)) => Some(from..end),
-            None => self.ends.range(from..).next().map(|(&s, &e)| s..e),
-        }
+        let found = match self {
+            Ranges::One(one) => one.start..one.end,
+            Ranges::Many(ends) => {
+                let before = ends.range(..=from).next_back();
+                let found = before.filter(|&(_, &end)| end > from);
+                let (&start, &end) = found.or_else(|| ends.range(from..).next())?;
+                start..end
+            }
+        };
+        (found.end > from && !found.is_empty()).then_some(found.start.max(from)..found.end)
     }
 
     /// Returns true if the set has all bytes of a range.
@@ -66,7 +119,7 @@ impl Ranges {
 
     /// Returns true if the set has no bytes.
     pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
+        matches!(self, Ranges::One(one) if one.is_empty())
     }
 
     /// The number of bytes.
@@ -76,7 +129,13 @@ impl Ranges {
 
     /// The ranges in order.
     pub fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
-        self.ends.iter().map(|(&start, &end)| start..end)
+        let (one, many) = match self {
+            Ranges::One(one) => (Some(one.clone()), None),
+            Ranges::Many(ends) => (None, Some(ends)),
+        };
+        let many = many.into_iter().flatten();
+        let one = one.into_iter().filter(|one| !one.is_empty());
+        one.chain(many.map(|(&start, &end)| start..end))
     }
 
     /// The bytes that are in both sets.
@@ -86,7 +145,7 @@ impl Ranges {
             let mut from = range.start;
             while let Some(found) = other.first_from(from).filter(|f| f.start < range.end) {
                 from = found.end.min(range.end);
-                both.ends.insert(found.start, from);
+                both.insert(found.start..from);
             }
         }
         both
@@ -127,7 +186,8 @@ mod tests {
     fn is_sound(set: &Ranges) -> bool {
         let ranges: Vec<_> = set.iter().collect();
         let apart = ranges.windows(2).all(|two| two[0].end < two[1].start);
-        apart && ranges.iter().all(|range| !range.is_empty())
+        let is_many = matches!(set, Ranges::Many(_));
+        apart && ranges.iter().all(|range| !range.is_empty()) && is_many == (ranges.len() > 1)
     }
 
     proptest! {
@@ -146,6 +206,9 @@ mod tests {
                 let next = x.first_from(byte).map(|range| range.start);
                 prop_assert_eq!(next, (byte..50).find(|&at| has(&a, at)), "{}", byte);
             }
+            let mut y_and_x = y.clone();
+            x.iter().for_each(|range| y_and_x.insert(range));
+            prop_assert!(is_sound(&y_and_x), "{y_and_x:?}");
             for range in &b {
                 let all = range.clone().all(|byte| has(&a, byte));
                 prop_assert_eq!(x.has(range.clone()), all, "{:?}", range);

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::fs::{self, File};
+use std::io::{Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
@@ -194,4 +195,15 @@ fn each_file_that_fails_is_reported_once_and_the_others_are_read() {
         }
     }
     assert_eq!(bytes(&cached(&good)), 4 * MIB);
+}
+
+#[test]
+fn a_position_that_was_set_is_not_taken_for_reads() {
+    let dir = directory();
+    let path = file(dir.path().join("a"), 0, &[0..32 * MIB]);
+    let mut opened = File::open(&path).unwrap();
+    opened.seek(SeekFrom::End(0)).unwrap();
+    let (_, report) = read(vec![(path.clone(), None)]);
+    assert_eq!(report.read_bytes, 32 * MIB);
+    assert_eq!(bytes(&cached(&path)), 32 * MIB);
 }

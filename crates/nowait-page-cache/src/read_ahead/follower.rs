@@ -67,7 +67,8 @@ struct Mapped {
 struct Opened {
     file: usize,
     descriptor: String,
-    position: u64,
+    /// The position at the last search; `None` before the first one.
+    position: Option<u64>,
 }
 
 impl Follower {
@@ -85,7 +86,7 @@ impl Follower {
 
     /// Returns true if the program maps one of the files, or has read it with read(2).
     pub fn sees(&self) -> bool {
-        !self.mapped.is_empty() || self.opened.iter().any(|opened| opened.position > 0)
+        !self.mapped.is_empty() || self.opened.iter().any(|opened| opened.position > Some(0))
     }
 
     /// Makes the next search begin at once.
@@ -161,7 +162,7 @@ impl Follower {
                 .opened
                 .iter()
                 .find(known)
-                .map_or(0, |known| known.position);
+                .and_then(|known| known.position);
             Some(Opened {
                 file: number,
                 descriptor,
@@ -243,13 +244,14 @@ impl Follower {
             let Some(position) = proc::number_of(&proc::read(path), "pos:") else {
                 continue;
             };
-            let moved = opened.position.min(position)..position;
-            if position != opened.position {
+            // The first position may have been set.
+            let last = opened.position.replace(position);
+            if position != last.unwrap_or(0) {
+                let moved = last.unwrap_or(position).min(position)..position;
                 let is_read = moved.end - moved.start <= LONGEST_READ;
                 let used = if is_read { moved } else { position..position };
                 files.use_bytes(opened.file, used, position);
             }
-            opened.position = position;
         }
     }
 }
