@@ -7,6 +7,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::event::key;
+
 const FILES: usize = 1 << 14;
 const FREE: u64 = 0;
 const SHARED: u64 = u64::MAX;
@@ -46,10 +48,8 @@ impl Claims {
         self.of(id).store(FREE, Ordering::Release);
     }
 
-    fn of(&self, (device, inode): (u64, u64)) -> &AtomicU64 {
-        // The multiplier is 2^64 divided by the golden ratio.
-        let hash = (inode ^ device.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.0[(hash >> 50) as usize % FILES]
+    fn of(&self, id: (u64, u64)) -> &AtomicU64 {
+        &self.0[(key(id) >> 50) as usize % FILES]
     }
 }
 

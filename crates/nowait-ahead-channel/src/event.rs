@@ -1,6 +1,7 @@
 //! An event, as words of shared memory.
 
-/// The maximum length of a path in an event, in bytes. The event of a longer path is not sent.
+/// The maximum length of a path in an event, in bytes. The event of a longer path is not sent,
+/// except those of surveys, which tell of it in parts.
 pub const PATH_MAX: usize = (WORDS - HEADER) * 8;
 
 /// The words of an event.
@@ -30,14 +31,18 @@ pub enum Kind {
     File,
     /// A process has started.
     Started,
+    /// A part of the path of the next [`Directory`](Kind::Directory) or
+    /// [`Surveyed`](Kind::Surveyed) of this thread and `id`, whose own path follows it. `time` is
+    /// its offset in the path.
+    Path,
     /// The path of the directory `id`, for a [`Surveyed`](Kind::Surveyed) that follows.
     Directory,
     /// A part of the file `id` is not resident. [`Event::missing`] returns it.
     Missing,
     /// A file was opened. `pages` are not resident, or all of its [`Missing`](Kind::Missing) parts
     /// were told before by the same thread. `path` and `fd` are those of the call that has opened
-    /// it, `time` is its descriptor, and `stats` the inode number of the directory to which the
-    /// path is relative.
+    /// it, `time` is its descriptor, and `stats` the [`key`] of the directory to which the path is
+    /// relative.
     Surveyed,
 }
 
@@ -99,6 +104,15 @@ pub struct Place<'a> {
     pub path: &'a [u8],
 }
 
+/// A number for a file with this device and inode number, by which other files hardly have the same
+/// one. It is not 0.
+pub fn key((device, inode): (u64, u64)) -> u64 {
+    // The multiplier is 2^64 divided by the golden ratio.
+    (inode ^ device.rotate_left(32))
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .max(1)
+}
+
 impl Place<'_> {
     /// No place: the event's id says which directory it is.
     pub const NONE: Place<'static> = Place { fd: -1, path: b"" };
@@ -106,7 +120,7 @@ impl Place<'_> {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 12] = [
+    pub const ALL: [Kind; 13] = [
         Kind::Opened,
         Kind::Large,
         Kind::Listing,
@@ -116,6 +130,7 @@ impl Kind {
         Kind::VerySlow,
         Kind::File,
         Kind::Started,
+        Kind::Path,
         Kind::Directory,
         Kind::Missing,
         Kind::Surveyed,

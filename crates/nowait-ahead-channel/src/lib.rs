@@ -18,7 +18,7 @@ mod ring;
 mod sandbox;
 
 pub use counter::Moment;
-pub use event::{Event, Kind, Missing, PATH_MAX, Place};
+pub use event::{Event, Kind, Missing, PATH_MAX, Place, key};
 pub use evicted::EvictedFiles;
 pub use ring::{Channel, Counts, Listening, Reader};
 pub use sandbox::has_filter;

@@ -16,7 +16,7 @@ use rustix::thread::futex;
 
 use crate::claims::Claims;
 use crate::counter::{self, Moment};
-use crate::event::{Event, Kind, Missing, Place, WORDS, Words, decode, encode};
+use crate::event::{Event, Kind, Missing, PATH_MAX, Place, WORDS, Words, decode, encode};
 use crate::evicted::{Evicted, EvictedFiles};
 use crate::memory::Shared;
 
@@ -46,6 +46,8 @@ struct Memory {
     head: Line<AtomicU64>,
     /// The number of the next event that the reader takes.
     read: Line<AtomicU64>,
+    /// The pauses of all programs since the reader has taken one.
+    pauses: Line<AtomicU32>,
     counts: Line<[AtomicU64; 2]>,
     evicted: Line<Evicted>,
     slots: [Slot; SLOTS],
@@ -68,8 +70,10 @@ struct Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Listening {
-    /// None.
+    /// None. The library has no effect.
     Off,
+    /// None. Advice of the program does not evict pages.
+    Advice,
     /// Those of directories.
     Directories,
     /// Those of directories and of files that are opened.
@@ -160,9 +164,15 @@ impl Channel {
         }
     }
 
+    /// Tells of the path of a directory, which may be long. As [`tell`](Channel::tell) otherwise.
+    pub fn tell_directory(&self, tid: u32, path: &[u8], id: (u64, u64)) {
+        let path = self.tell_path(tid, path, id);
+        self.tell(Kind::Directory, tid, Place { fd: -1, path }, id, 0);
+    }
+
     /// Tells that a file was surveyed that has the descriptor `fd`, and was opened by a path
-    /// relative to the directory with this inode number. For `pages` see [`Event::pages`]. As
-    /// [`tell`](Channel::tell) otherwise. Returns the number of the event.
+    /// relative to the directory with this [key](crate::key). The path may be long. For `pages` see
+    /// [`Event::pages`]. As [`tell`](Channel::tell) otherwise. Returns the number of the event.
     pub fn tell_surveyed(
         &self,
         tid: u32,
@@ -171,9 +181,21 @@ impl Channel {
         fd: i32,
         [directory, pages]: [u64; 2],
     ) -> Option<u64> {
+        let path = self.tell_path(tid, place.path, id);
         let numbers = [u64::from(fd.cast_unsigned()), directory, pages];
-        let words = encode(Kind::Surveyed, tid, place, id, numbers)?;
+        let words = encode(Kind::Surveyed, tid, Place { path, ..place }, id, numbers)?;
         Some(self.push(&words))
+    }
+
+    /// Tells of the parts of a path before the last one, and returns that.
+    fn tell_path<'a>(&self, tid: u32, path: &'a [u8], id: (u64, u64)) -> &'a [u8] {
+        let (mut offset, mut rest) = (0, path);
+        while rest.len() > PATH_MAX {
+            let (path, others) = rest.split_at(PATH_MAX);
+            self.tell(Kind::Path, tid, Place { fd: -1, path }, id, offset);
+            (offset, rest) = (offset + path.len() as u64, others);
+        }
+        rest
     }
 
     /// Withdraws an event. Returns false if it was read or overwritten before.
@@ -228,6 +250,13 @@ impl Channel {
         let read = self.0.read.0.load(Ordering::Relaxed);
         let unread = self.0.head.0.load(Ordering::Relaxed).wrapping_sub(read);
         unread <= SLOTS as u64 - MARGIN
+    }
+
+    /// Counts a pause of a program that waits for room. Returns false if there were many since the
+    /// reader has taken an event: it has ended, or does not run.
+    pub fn may_pause(&self) -> bool {
+        const MAX: u32 = 100;
+        self.0.pauses.0.fetch_add(1, Ordering::Relaxed) < MAX
     }
 
     /// Returns the number of the event.
@@ -423,6 +452,7 @@ impl<'a> Reader<'a> {
         self.next = number;
         self.incomplete = None;
         self.memory().read.0.store(number, Ordering::Relaxed);
+        self.memory().pauses.0.store(0, Ordering::Relaxed);
     }
 
     /// The number of events that were begun and not read.
@@ -464,7 +494,6 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::PATH_MAX;
     use rustix::io::Errno;
     use std::sync::mpsc::RecvTimeoutError;
 
@@ -539,6 +568,49 @@ mod tests {
                 assert_eq!(part.pages, [3; PATH_MAX]);
             }
             assert_eq!(reader.lost(), 0);
+        }
+    }
+
+    #[test]
+    fn programs_do_not_pause_for_long_if_nothing_is_read() {
+        let channel = channel();
+        let mut reader = Reader::new(&channel);
+        for _ in 0..2 {
+            channel.tell(Kind::Opened, 1, Place::NONE, (0, 0), 3);
+            let pauses = (0..1_000_000).take_while(|_| channel.may_pause()).count();
+            assert!((1..1000).contains(&pauses), "{pauses}");
+            assert!(reader.next_until(soon()).is_some());
+        }
+        assert!(channel.may_pause());
+    }
+
+    #[test]
+    fn a_long_path_is_told_of_in_parts() {
+        let channel = channel();
+        let mut reader = Reader::new(&channel);
+        let path: Vec<u8> = (0..2 * PATH_MAX + 7).map(|n| n as u8).collect();
+        let place = Place { fd: 4, path: &path };
+        channel.tell_surveyed(1, place, (3, 4), 5, [0, 1]).unwrap();
+        channel.tell_directory(1, &path[..PATH_MAX + 1], (3, 4));
+        for kind in [Kind::Surveyed, Kind::Directory] {
+            let mut told = Vec::new();
+            let last = loop {
+                let event = reader.next_until(soon()).unwrap();
+                assert_eq!(event.id, (3, 4));
+                if event.kind == Kind::Path {
+                    assert_eq!(event.time, told.len() as u64);
+                }
+                told.extend_from_slice(&event.path);
+                if event.kind != Kind::Path {
+                    break event;
+                }
+            };
+            assert_eq!(last.kind, kind);
+            assert_eq!(told, path[..told.len()]);
+            assert_eq!(
+                told.len() % PATH_MAX,
+                if kind == Kind::Surveyed { 7 } else { 1 }
+            );
         }
     }
 

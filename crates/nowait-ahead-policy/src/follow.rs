@@ -200,7 +200,7 @@ impl Follower {
                 }
             }
             // The events of another channel.
-            Kind::Started | Kind::Directory | Kind::Missing | Kind::Surveyed => {}
+            Kind::Started | Kind::Path | Kind::Directory | Kind::Missing | Kind::Surveyed => {}
             Kind::File => {
                 if let Some(files) = self.files.as_ref().filter(|files| !files.gives_no_gain())
                     && let Some(file) = regular_file(event)

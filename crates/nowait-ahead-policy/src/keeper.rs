@@ -10,7 +10,7 @@
 //! A file is known until it was evicted: the first survey counts, later ones may have found pages
 //! that the program has read. A file without a survey is not evicted.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::ops::Range;
@@ -23,11 +23,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use nowait_ahead_channel::{Channel, Event, Kind, Missing, Reader};
+use nowait_ahead_channel::{Channel, Event, Kind, Missing, Reader, key};
 use rustix::process::{Resource, getrlimit};
 
 use crate::directory::Id;
 use crate::kept_file::{self, KeptFile};
+use crate::leases::Leases;
 use crate::process::{OtherRights, Process};
 use crate::readahead::Readahead;
 use crate::uses::Processes;
@@ -73,16 +74,20 @@ struct State {
     found: HashMap<u32, Option<Result<Process, OtherRights>>>,
     /// The parts of files that were told of, by the thread that has.
     parts: HashMap<(u32, Id), Vec<Range<u64>>>,
-    /// The paths of directories, by inode number.
+    /// The beginnings of long paths, in the same way.
+    paths: HashMap<(u32, Id), Vec<u8>>,
+    /// The paths of directories, by their [`key`].
     directories: HashMap<u64, PathBuf>,
+    /// The IDs of mounts that the program has not made.
+    mounts: HashSet<u64>,
     files: HashMap<Id, KeptFile>,
     /// Files that were not found: their paths, by inode number.
     renamed: HashMap<u64, (PathBuf, Id, Vec<Range<u64>>)>,
     /// A process of the program has other rights than this one.
     has_others: bool,
-    /// The number of files with a descriptor.
-    open: u64,
-    max_open: u64,
+    /// The number of files that are held by a descriptor.
+    held: u64,
+    max_held: u64,
     sums: HashMap<u64, Sums>,
 }
 
@@ -92,7 +97,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const DELAY: Duration = Duration::from_millis(4);
 /// The look takes at most this part of the time.
 const SHARE: u32 = 10;
-/// The maximum number of files whose survey is incomplete. A thread may end before it completes
+/// The maximum number of files whose survey or path is incomplete. A thread may end before it completes
 /// one.
 const MAX_PARTS: usize = 1024;
 /// The maximum number of processes that are looked at once for several events.
@@ -135,12 +140,14 @@ impl State {
             processes: Processes::default(),
             found: HashMap::new(),
             parts: HashMap::new(),
+            paths: HashMap::new(),
+            mounts: mounts().into_keys().collect(),
             directories: HashMap::new(),
             files: HashMap::new(),
             renamed: HashMap::new(),
             has_others: false,
-            open: 0,
-            max_open: (descriptors / 4).min(512),
+            held: 0,
+            max_held: (descriptors / 4).min(512),
             sums: HashMap::new(),
         }
     }
@@ -181,13 +188,22 @@ impl State {
                 let parts = self.parts.entry((event.tid, event.id)).or_default();
                 add(parts, event.missing());
             }
+            Kind::Path => {
+                if self.paths.len() >= MAX_PARTS {
+                    self.paths.clear();
+                }
+                let path = self.paths.entry((event.tid, event.id)).or_default();
+                path.truncate(usize::try_from(event.time).unwrap_or(usize::MAX));
+                path.extend_from_slice(&event.path);
+            }
             Kind::Surveyed => {
                 self.processes.add(event.tid);
+                let path = self.path_of(event);
                 let Some(parts) = self.parts_of(event) else {
                     return;
                 };
                 match self.files.get_mut(&event.id) {
-                    None => self.opened(event, parts),
+                    None => self.opened(event, &path, parts),
                     // The program may have read it before it was surveyed for the readahead.
                     Some(file) if file.is_read_ahead => file.add_missing(parts),
                     Some(_) => {}
@@ -198,11 +214,17 @@ impl State {
                 if self.directories.len() >= MAX_DIRECTORIES {
                     self.directories.clear();
                 }
-                let path = OsString::from_vec(event.path.clone());
-                self.directories.insert(event.id.1, path.into());
+                let path = OsString::from_vec(self.path_of(event));
+                self.directories.insert(key(event.id), path.into());
             }
             _ => {}
         }
+    }
+
+    /// The path of an event.
+    fn path_of(&mut self, event: &Event) -> Vec<u8> {
+        let start = self.paths.remove(&(event.tid, event.id));
+        [start.unwrap_or_default().as_slice(), &event.path].concat()
     }
 
     /// The parts of a file that are not resident. `None` if events are lost.
@@ -233,7 +255,7 @@ impl State {
 
     /// Adds the file of an event. It is not added if its process has other rights than this one. A
     /// process that has ended is taken to have had the same rights, unless another process has not.
-    fn opened(&mut self, event: &Event, missing: Vec<Range<u64>>) {
+    fn opened(&mut self, event: &Event, path: &[u8], missing: Vec<Range<u64>>) {
         // To look at a process takes longer than all else. Each has a descriptor.
         if self.found.len() >= MAX_FOUND {
             self.found.clear();
@@ -251,14 +273,15 @@ impl State {
             None if self.has_others => return,
             None => None,
         };
-        let new = |held: OwnedFd| KeptFile::new(&held, event.id, missing.clone());
+        let new = |held: OwnedFd| KeptFile::new(held, event.id, missing.clone());
         let directory = self.directories.get(&event.stats);
         let directory = directory.map_or(Path::new(""), PathBuf::as_path);
-        let path = directory.join(OsStr::from_bytes(&event.path));
+        let named = path;
+        let path = directory.join(OsStr::from_bytes(named));
         let by_path = || path.is_absolute().then(|| kept_file::hold(&path))?;
         let number = (event.time as u32).cast_signed();
         let by_number = || process.as_ref()?.hold(number, b"");
-        let as_process = || process.as_ref()?.hold(event.fd, &event.path);
+        let as_process = || process.as_ref()?.hold(event.fd, named);
         let file = by_path().and_then(new);
         let file = file.or_else(|| by_number().and_then(new));
         match file.or_else(|| as_process().and_then(new)) {
@@ -271,59 +294,57 @@ impl State {
     }
 
     /// Looks for files that were closed and renamed before their events were handled, in the
-    /// directories in which they were opened.
+    /// directories in which they were opened. The path of a file that was made by O_TMPFILE is that
+    /// of the directory.
     fn find_renamed(&mut self) {
         let renamed = std::mem::take(&mut self.renamed);
-        let paths = renamed.values().filter_map(|(path, ..)| path.parent());
-        let mut directories: Vec<&Path> = paths.collect();
+        let paths = renamed.values().map(|(path, ..)| path.as_path());
+        let directories = paths.flat_map(|path| [Some(path), path.parent()]);
+        let mut directories: Vec<&Path> = directories.flatten().collect();
         directories.sort_unstable();
         directories.dedup();
         for directory in directories {
             for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
                 if let Some((_, id, missing)) = renamed.get(&entry.ino())
                     && let Some(held) = kept_file::hold(&entry.path())
+                    && let Some(file) = KeptFile::new(held, *id, missing.clone())
                 {
-                    match KeptFile::new(&held, *id, missing.clone()) {
-                        Some(file) => self.insert(*id, file),
-                        None => self.add_unknown(&held, *id),
-                    }
+                    self.insert(*id, file);
                 }
             }
         }
     }
 
-    /// Counts a file that cannot be opened any more.
-    fn add_unknown(&mut self, held: &OwnedFd, id: Id) {
-        if let Some(mount) = kept_file::mount_of(held, id) {
-            self.sums.entry(mount).or_default().unknown += 1;
-        }
-    }
-
+    /// A file on a mount that the program has made is not held, so that the program can unmount it.
     fn insert(&mut self, id: Id, mut file: KeptFile) {
-        match self.open < self.max_open {
-            true => self.open += 1,
-            false => file.close(),
+        match self.held < self.max_held && self.mounts.contains(&file.mount) {
+            true => self.held += 1,
+            false => file.let_go(),
         }
         self.files.insert(id, file);
     }
 
     /// Evicts files that the program does not use any more, and the windows behind its position in
-    /// large ones. Returns how long it took to find the files that are in use.
+    /// large ones. Returns how long it took to find the files and those that are in use.
     fn check(&mut self) -> Duration {
+        let began = Instant::now();
         self.found.clear();
         self.take_read_ahead();
         self.find_renamed();
         if self.files.is_empty() {
-            return Duration::ZERO;
+            return began.elapsed();
         }
-        let began = Instant::now();
         let files = &self.files;
         let is_large = |id| files.get(&id).is_some_and(KeptFile::is_large);
         let uses = self.processes.uses(is_large);
+        let leases = Leases::now();
         let took = began.elapsed();
         let (now, sums) = (Instant::now(), &mut self.sums);
         let (renamed, channel) = (&mut self.renamed, &self.channel);
         self.files.retain(|id, file| {
+            if leases.has(*id) {
+                return true;
+            }
             if let Some(position) = uses.position(*id) {
                 file.evict_behind(position);
                 return true;
@@ -337,7 +358,7 @@ impl State {
             }
             !is_over
         });
-        self.open = self.files.values().filter(|file| file.is_open()).count() as u64;
+        self.held = self.files.values().filter(|file| file.is_held()).count() as u64;
         took
     }
 
@@ -349,7 +370,12 @@ impl State {
         for round in 0.. {
             let is_last = Instant::now() >= deadline;
             let (sums, renamed) = (&mut self.sums, &mut self.renamed);
+            let leases = Leases::now();
             self.files.retain(|id, file| {
+                if leases.has(*id) {
+                    sums.entry(file.mount).or_default().unknown += 1;
+                    return false;
+                }
                 let left = file.evict_all(true);
                 if left.is_none()
                     && let Some((path, missing)) = file.path_if_renamed()
@@ -374,12 +400,7 @@ impl State {
     }
 
     fn report(&self, lost: u64) -> Kept {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let directory = |id: u64| {
-            let line = mounts.lines().map(|line| line.split(' '));
-            let mut line = line.filter(|line| line.clone().next() == Some(&id.to_string()));
-            line.next()?.nth(4).map(str::to_owned)
-        };
+        let mounts = mounts();
         let mut sums = self.sums.clone();
         for evicted in self.channel.evicted() {
             let sum = sums.entry(evicted.mount).or_default();
@@ -387,14 +408,24 @@ impl State {
             sum.before = sum.before.saturating_add(evicted.before);
             sum.after = sum.after.saturating_add(evicted.after);
         }
-        let named = sums
-            .into_iter()
-            .map(|(id, sums)| (directory(id).unwrap_or_else(|| "?".to_owned()), sums));
+        let name = |id| mounts.get(&id).map_or("?", String::as_str).to_owned();
+        let named = sums.into_iter().map(|(id, sums)| (name(id), sums));
         Kept {
             mounts: named.collect(),
             lost,
         }
     }
+}
+
+/// The directories of the mounts of this process, by their IDs.
+fn mounts() -> HashMap<u64, String> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mount = |line: &str| {
+        let mut words = line.split(' ');
+        let id = words.next()?.parse().ok()?;
+        Some((id, words.nth(3)?.to_owned()))
+    };
+    mounts.lines().filter_map(mount).collect()
 }
 
 /// Adds a file of which these bytes are left, if that is known.

@@ -15,9 +15,11 @@ use crate::directory::{Id, is_on_disk};
 
 /// The file, and what of it is to be evicted.
 pub struct KeptFile {
-    /// `None` after the first eviction, and if this process holds many descriptors.
-    fd: Option<OwnedFd>,
-    /// The path by which the file is opened again. Empty while there is a descriptor.
+    /// A descriptor of O_PATH, which follows the file if it is renamed. A descriptor for reading
+    /// would keep the program from getting a lease for writing (fcntl(2)), so the file is opened
+    /// for each eviction. `None` if this process holds many descriptors.
+    held: Option<OwnedFd>,
+    /// The path by which the file is opened. Empty while it is held.
     path: PathBuf,
     pub id: Id,
     /// The ID of the mount.
@@ -66,15 +68,21 @@ const MIN_CLEAN: u32 = 1;
 impl KeptFile {
     /// `held` is a descriptor of O_PATH. `None` if it is another file, or one without pages on a
     /// disk.
-    pub fn new(held: &OwnedFd, id: Id, missing: Vec<Range<u64>>) -> Option<KeptFile> {
-        let stat = stat(held)?;
+    pub fn new(held: OwnedFd, id: Id, missing: Vec<Range<u64>>) -> Option<KeptFile> {
+        let mut kept = KeptFile::of(&held, id, missing)?;
+        kept.held = Some(held);
+        Some(kept)
+    }
+
+    fn of(file: &OwnedFd, id: Id, missing: Vec<Range<u64>>) -> Option<KeptFile> {
+        let stat = stat(file)?;
         let is_regular = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
-        if !is_regular || id_of(&stat) != id || !is_on_disk(held) {
+        if !is_regular || id_of(&stat) != id || !is_on_disk(file) {
             return None;
         }
         let size = stat.stx_size;
         Some(KeptFile {
-            fd: Some(reopen(held)?),
+            held: None,
             path: PathBuf::new(),
             id,
             mount: stat.stx_mnt_id,
@@ -103,8 +111,8 @@ impl KeptFile {
         }
         missing.push(end..u64::MAX);
         missing.retain(|range| !range.is_empty());
-        let mut kept = KeptFile::new(file, id, missing)?;
-        kept.close();
+        let mut kept = KeptFile::of(file, id, missing)?;
+        kept.path = path_of(file)?;
         kept.is_read_ahead = true;
         Some(kept)
     }
@@ -128,22 +136,22 @@ impl KeptFile {
         self.missing.last().is_some_and(|range| range.end >= LARGE)
     }
 
-    /// Returns true if a descriptor of this process is open.
-    pub fn is_open(&self) -> bool {
-        self.fd.is_some()
+    /// Returns true if this process holds the file by a descriptor.
+    pub fn is_held(&self) -> bool {
+        self.held.is_some()
     }
 
     /// The path and the missing ranges of a file that is not there any more, but may have been
     /// renamed.
     pub fn path_if_renamed(&self) -> Option<(PathBuf, Vec<Range<u64>>)> {
-        let is_gone = self.fd.is_none() && !self.is_clean() && self.open().is_none();
+        let is_gone = self.held.is_none() && !self.is_clean() && self.hold_again().is_none();
         is_gone.then(|| (self.path.clone(), self.missing.clone()))
     }
 
-    /// Closes the descriptor. The file is opened again by its path.
-    pub fn close(&mut self) {
-        if let Some(fd) = self.fd.take() {
-            self.path = path_of(&fd).unwrap_or_default();
+    /// Closes the descriptor. From now on the file is opened by its path.
+    pub fn let_go(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.path = path_of(&held).unwrap_or_default();
         }
     }
 
@@ -154,14 +162,10 @@ impl KeptFile {
         if end <= self.evicted_to {
             return;
         }
-        match &self.fd {
-            Some(fd) => self.evict_to(fd, end),
-            None => {
-                let Some(fd) = self.open() else { return };
-                self.evict_to(&fd, end);
-            }
+        if let Some(fd) = self.open() {
+            self.evict_to(&fd, end);
+            self.evicted_to = end;
         }
-        self.evicted_to = end;
     }
 
     /// Evicts the pages of a file that the program does not use any more. Returns true if it may be
@@ -184,14 +188,7 @@ impl KeptFile {
     /// cannot be opened any more. If the program `is_over`, dirty pages are written, and what is
     /// left is returned.
     pub fn evict_all(&mut self, is_over: bool) -> Option<Left> {
-        let again;
-        let fd = match &self.fd {
-            Some(fd) => fd,
-            None => {
-                again = self.open()?;
-                &again
-            }
-        };
+        let fd = &self.open()?;
         let stat = stat(fd)?;
         self.size = stat.stx_size;
         if stat.stx_nlink == 0 {
@@ -226,12 +223,8 @@ impl KeptFile {
 
     /// The bytes that are resident. `None` if that is not known any more.
     pub fn after(&self) -> Option<u64> {
-        let whole = |fd: &OwnedFd| cached(fd, 0..u64::MAX);
-        let cached = match &self.fd {
-            Some(fd) => whole(fd),
-            None => self.open().and_then(|fd| whole(&fd)),
-        };
-        cached.map(|it| it.left)
+        let cached = cached(&self.open()?, 0..u64::MAX)?;
+        Some(cached.left)
     }
 
     fn evict_to(&self, fd: &OwnedFd, end: u64) {
@@ -264,10 +257,18 @@ impl KeptFile {
         Some(sum)
     }
 
-    /// Opens the file by its path.
+    /// Opens the file.
     fn open(&self) -> Option<OwnedFd> {
+        if let Some(held) = &self.held {
+            return reopen(held);
+        }
+        reopen(&self.hold_again()?)
+    }
+
+    /// A descriptor of O_PATH by the path.
+    fn hold_again(&self) -> Option<OwnedFd> {
         let held = hold(&self.path)?;
-        (id_of(&stat(&held)?) == self.id).then(|| reopen(&held))?
+        (id_of(&stat(&held)?) == self.id).then_some(held)
     }
 }
 
@@ -300,12 +301,6 @@ fn id_of(stat: &Statx) -> Id {
         makedev(stat.stx_dev_major, stat.stx_dev_minor),
         stat.stx_ino,
     )
-}
-
-/// The ID of the mount of a file. `None` if it is another file.
-pub fn mount_of(held: &OwnedFd, id: Id) -> Option<u64> {
-    let stat = stat(held)?;
-    (id_of(&stat) == id).then_some(stat.stx_mnt_id)
 }
 
 fn proc_path(fd: &OwnedFd) -> String {
@@ -342,7 +337,7 @@ mod tests {
         std::io::Write::write_all(&mut file, &[7; 40_000]).unwrap();
         let held = hold(file.path()).unwrap();
         let id = id_of(&stat(&held).unwrap());
-        let mut kept = KeptFile::new(&held, id, vec![4096..8192, 40_960..u64::MAX]).unwrap();
+        let mut kept = KeptFile::new(held, id, vec![4096..8192, 40_960..u64::MAX]).unwrap();
         assert_eq!(kept.before, 40_000 - 4096);
         kept.add_missing(vec![0..4096, 8192..12_288, 20_480..24_576, 36_864..50_000]);
         assert_eq!(kept.missing, [0..12_288, 20_480..24_576, 36_864..u64::MAX]);

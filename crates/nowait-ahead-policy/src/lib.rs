@@ -27,6 +27,7 @@
 //!  cached       if a directory or a tree is cached already
 //!  directory    the identity of a directory, and how it is opened
 //!  uses         the files that a program has open or mapped
+//!  leases       the files that must not be opened
 //!  threads      if a thread has slept or read
 //! ```
 
@@ -39,6 +40,7 @@ mod files;
 mod follow;
 mod keeper;
 mod kept_file;
+mod leases;
 mod process;
 mod readahead;
 mod threads;

@@ -16,18 +16,27 @@ pub struct Processes {
     threads: HashSet<u32>,
 }
 
-/// The files that are in use. Of some files, the lowest position at which one is read or written.
+/// The files that are in use.
 #[derive(Default)]
-pub struct Uses(HashMap<Id, u64>);
+pub struct Uses {
+    /// Of some open files, the lowest position at which one is read or written.
+    positions: HashMap<Id, u64>,
+    /// The inode numbers of mapped files. proc(5) has another device than stat(2) for files of
+    /// btrfs, and of some overlays. So a file on another device may count as mapped.
+    mapped: HashSet<u64>,
+}
 
 impl Uses {
     /// `None` if the file is not in use. The position is 0 if it is not known.
     pub fn position(&self, id: Id) -> Option<u64> {
-        self.0.get(&id).copied()
+        match self.mapped.contains(&id.1) {
+            true => Some(0),
+            false => self.positions.get(&id).copied(),
+        }
     }
 
     fn add(&mut self, id: Id, position: u64) {
-        let lowest = self.0.entry(id).or_insert(position);
+        let lowest = self.positions.entry(id).or_insert(position);
         *lowest = position.min(*lowest);
     }
 }
@@ -132,14 +141,9 @@ fn mappings(process: u32, uses: &mut Uses) {
     let maps = fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
     for line in maps.split(|&byte| byte == b'\n') {
         let line = String::from_utf8_lossy(line);
-        let mut words = line.split_ascii_whitespace().skip(3);
-        let device = words.next().and_then(|word| word.split_once(':'));
-        let inode = words.next().and_then(|word| word.parse().ok());
-        if let (Some((major, minor)), Some(inode @ 1..)) = (device, inode)
-            && let Ok(major) = u32::from_str_radix(major, 16)
-            && let Ok(minor) = u32::from_str_radix(minor, 16)
-        {
-            uses.add((makedev(major, minor), inode), 0);
+        let inode = line.split_ascii_whitespace().nth(4);
+        if let Some(inode @ 1..) = inode.and_then(|word| word.parse().ok()) {
+            uses.mapped.insert(inode);
         }
     }
 }

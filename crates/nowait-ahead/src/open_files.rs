@@ -46,8 +46,14 @@ fn entry(fd: c_int) -> Option<&'static Entry> {
     FILES.get(usize::try_from(fd).ok()?)
 }
 
-/// Adds the file of a descriptor that the program has not yet got.
-pub fn insert(fd: c_int, file: &OpenFile) {
+/// The number of calls of [`share_all`] so far.
+pub fn shared() -> u32 {
+    SHARED.load(Ordering::Relaxed)
+}
+
+/// Adds the file of a descriptor that the program has not yet got. `shared` is [`shared`] before the
+/// file was opened.
+pub fn insert(fd: c_int, file: &OpenFile, shared: u32) {
     let Some(entry) = entry(fd) else { return };
     let words = [
         file.event,
@@ -60,8 +66,7 @@ pub fn insert(fd: c_int, file: &OpenFile) {
     for (to, word) in entry.words.iter().zip(words) {
         to.store(word, Ordering::Relaxed);
     }
-    let state = SHARED.load(Ordering::Relaxed).wrapping_add(1);
-    entry.state.store(state, Ordering::Release);
+    entry.state.store(shared.wrapping_add(1), Ordering::Release);
 }
 
 /// Removes the file of a descriptor, which is closed, or whose file may be used without it.
@@ -77,7 +82,7 @@ pub fn remove(fd: c_int) -> Option<OpenFile> {
         .words
         .each_ref()
         .map(|word| word.load(Ordering::Relaxed));
-    let is_own = state != 0 && state == SHARED.load(Ordering::Relaxed).wrapping_add(1);
+    let is_own = state != 0 && state == shared().wrapping_add(1);
     is_own.then_some(OpenFile {
         event,
         token,

@@ -8,17 +8,20 @@
 use std::ffi::{c_int, c_long};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
 
+use libc::FILE;
 use nowait_ahead_channel::{
-    Channel, EvictedFiles, Kind, Listening, Missing, PATH_MAX, Place, has_filter,
+    Channel, EvictedFiles, Kind, Listening, Missing, Place, has_filter, key,
 };
-use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, fstatfs, makedev, statx};
+use rustix::fs::{
+    AtFlags, CWD, FileType, OFlags, Statx, StatxFlags, fcntl_getfl, fstatfs, makedev, statx,
+};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::path::DecInt;
+use rustix::thread::{Timespec, nanosleep};
 
 use crate::named::Named;
 use crate::next::functions;
@@ -32,7 +35,10 @@ static CHANNEL: OnceLock<Channel> = OnceLock::new();
 static MAY_CALL: AtomicBool = AtomicBool::new(false);
 /// The number of pauses that this process still makes for `nowait run`.
 static PAUSES: AtomicU32 = AtomicU32::new(100);
-const PAUSE: Duration = Duration::from_millis(1);
+const PAUSE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 1_000_000,
+};
 
 /// The pages of a window. A bit for each fits into an event.
 const PAGES: usize = 2048;
@@ -43,9 +49,11 @@ const MAX_MAPPED: u64 = 4 << 30;
 /// cachestat(2) does not count.
 const LAYERED: [c_long; 2] = [libc::OVERLAYFS_SUPER_MAGIC, libc::FUSE_SUPER_MAGIC];
 
-/// The device and the inode number of the directory that was last told of. Threads may mix them up.
-/// Then the directory is told of again, or not found.
-static LAST: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// The longest path that the kernel returns, with the zero behind it.
+const LONGEST_PATH: usize = libc::PATH_MAX as usize;
+
+/// The [`key`] of the directory that was last told of.
+static LAST: AtomicU64 = AtomicU64::new(0);
 
 /// The pages of a file that are not resident.
 #[derive(Clone, Copy)]
@@ -76,21 +84,24 @@ pub fn begin(channel: Channel) {
         channel.tell(Kind::Started, thread(), Place::NONE, (0, 0), 0);
     }
     let _ = CHANNEL.set(channel);
-    // The shell, or the caller of `nowait run`, has opened these.
     if MAY_CALL.load(Ordering::Relaxed) {
-        for (fd, flags) in [
-            (0, libc::O_RDONLY),
-            (1, libc::O_WRONLY),
-            (2, libc::O_WRONLY),
-        ] {
-            let mut path = [0; PATH_MAX + 1];
-            // SAFETY: the descriptor is used in this call only.
-            if path_of(unsafe { BorrowedFd::borrow_raw(fd) }, &mut path).is_some() {
-                // SAFETY: readlink(2) has returned the path, and a zero is behind it.
-                unsafe { opened(fd, Named::here(path.as_ptr().cast()), flags) };
-            }
-        }
+        inherited();
         open_files::share_all();
+    }
+}
+
+/// Surveys files that the shell, or the caller of `nowait run`, has opened. A shell gives numbers
+/// below 10.
+fn inherited() {
+    for fd in 0..10 {
+        // SAFETY: the descriptor is used in this call only.
+        if let Ok(flags) = fcntl_getfl(unsafe { BorrowedFd::borrow_raw(fd) })
+            && !flags.contains(OFlags::PATH)
+        {
+            let flags = flags.bits().cast_signed();
+            // SAFETY: there is no path.
+            unsafe { opened(fd, Named::here(null()), flags, open_files::shared()) };
+        }
     }
 }
 
@@ -101,7 +112,25 @@ pub fn stop() {
 
 /// Returns true if `nowait run` keeps the page cache.
 pub fn is_on() -> bool {
-    CHANNEL.get().is_some()
+    let channel = CHANNEL.get();
+    channel.is_some_and(|channel| channel.is_listening(Listening::Advice))
+}
+
+/// Returns true if `nowait run` keeps the page cache, and these descriptors are known to be of two
+/// files.
+pub fn are_different_files(a: c_int, b: c_int) -> bool {
+    let id = |fd| {
+        // SAFETY: the descriptor is used in this call only.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let stat = statx(fd, c"", flags, StatxFlags::INO).ok()?;
+        Some(id_of(&stat))
+    };
+    is_on()
+        && MAY_CALL.load(Ordering::Relaxed)
+        && a >= 0
+        && b >= 0
+        && id(a).zip(id(b)).is_some_and(|(a, b)| a != b)
 }
 
 /// The channel, if files are surveyed. In a control group they need no survey.
@@ -120,11 +149,12 @@ fn with_errno(calls: impl FnOnce()) {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Surveys a file that the program has just opened. errno stays as it is.
+/// Surveys a file that the program has just opened. errno stays as it is. `shared` is
+/// [`open_files::shared`] before that.
 ///
 /// # Safety
 /// A system call has just accepted the path.
-pub unsafe fn opened(fd: c_int, file: Named, flags: c_int) {
+pub unsafe fn opened(fd: c_int, file: Named, flags: c_int, shared: u32) {
     let Some(channel) = surveys() else { return };
     // The number may have been closed in another way.
     open_files::remove(fd);
@@ -135,10 +165,9 @@ pub unsafe fn opened(fd: c_int, file: Named, flags: c_int) {
             && let Some(surveyed) = File::new(channel, fd)
         {
             // SAFETY: the caller's promise.
-            surveyed.survey(
-                unsafe { file.place() },
-                flags & libc::O_ACCMODE != libc::O_RDONLY,
-            );
+            let place = unsafe { file.place() };
+            let is_written = flags & libc::O_ACCMODE != libc::O_RDONLY;
+            surveyed.survey(place, is_written, shared);
         }
     });
 }
@@ -161,6 +190,17 @@ pub fn closes(fd: c_int) {
     }
 }
 
+/// The program is about to close a stream.
+pub fn closes_stream(stream: *mut FILE) {
+    if is_on() && !stream.is_null() {
+        // A stream of memory has no descriptor, which is an error.
+        with_errno(|| {
+            // SAFETY: the program's stream.
+            closes(unsafe { libc::fileno(stream) });
+        });
+    }
+}
+
 /// A number that no other claim has. `None` in an old C library, where threads have no ID.
 fn token(thread: u32) -> Option<u64> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -168,8 +208,8 @@ fn token(thread: u32) -> Option<u64> {
     (thread != 0).then_some(u64::from(thread) << 32 | u64::from(count))
 }
 
-/// The path of an open file or of the working directory. `None` if it does not fit into an event.
-fn path_of<'a>(fd: BorrowedFd<'_>, path: &'a mut [u8; PATH_MAX + 1]) -> Option<&'a [u8]> {
+/// The path of an open file, or of the working directory.
+fn path_of<'a>(fd: BorrowedFd<'_>, path: &'a mut [u8; LONGEST_PATH]) -> Option<&'a [u8]> {
     let mut name = *b"/proc/self/cwd\0\0\0\0\0\0\0\0\0\0\0\0";
     if fd.as_raw_fd() >= 0 {
         let number = DecInt::from_fd(fd);
@@ -178,8 +218,8 @@ fn path_of<'a>(fd: BorrowedFd<'_>, path: &'a mut [u8; PATH_MAX + 1]) -> Option<&
         name[14..14 + digits.len()].copy_from_slice(digits);
     }
     // SAFETY: the name ends with a zero, and the path has room for this length.
-    let len = unsafe { libc::readlink(name.as_ptr().cast(), path.as_mut_ptr().cast(), PATH_MAX) };
-    let len = usize::try_from(len).ok().filter(|&len| len < PATH_MAX)?;
+    let len = unsafe { libc::readlink(name.as_ptr().cast(), path.as_mut_ptr().cast(), path.len()) };
+    let len = usize::try_from(len).ok().filter(|&len| len < path.len())?;
     Some(&path[..len])
 }
 
@@ -194,11 +234,12 @@ fn id_of(stat: &Statx) -> (u64, u64) {
 fn waited_for_room(channel: &Channel) -> bool {
     while !channel.has_room() {
         let left = PAUSES.load(Ordering::Relaxed);
-        if left == 0 {
+        if left == 0 || !channel.may_pause() {
             return false;
         }
         PAUSES.store(left - 1, Ordering::Relaxed);
-        std::thread::sleep(PAUSE);
+        // This is no cancellation point (pthreads(7)): the program has not yet got its descriptor.
+        let _ = nanosleep(&PAUSE);
     }
     true
 }
@@ -225,7 +266,8 @@ impl<'a> File<'a> {
     }
 
     /// Tells of the path of a directory, unless it was the last one. The descriptor may be closed
-    /// when `nowait run` reads the event. Returns the inode number, or 0.
+    /// when `nowait run` reads the event. Returns the [`key`] of the directory, or 0.
+    #[inline(never)]
     fn tell_directory(&self, directory: c_int) -> u64 {
         let fd = match directory {
             // SAFETY: the program has just opened a file relative to this descriptor.
@@ -237,36 +279,24 @@ impl<'a> File<'a> {
             return 0;
         };
         let id = id_of(&stat);
-        if LAST[0].load(Ordering::Relaxed) == id.0 && LAST[1].load(Ordering::Relaxed) == id.1 {
-            return id.1;
+        if LAST.load(Ordering::Relaxed) != key(id) {
+            let mut path = [0; LONGEST_PATH];
+            if let Some(path) = path_of(fd, &mut path) {
+                self.channel.tell_directory(self.thread, path, id);
+                LAST.store(key(id), Ordering::Relaxed);
+            }
         }
-        let mut path = [0; PATH_MAX + 1];
-        if let Some(path) = path_of(fd, &mut path) {
-            let place = Place { fd: -1, path };
-            self.channel
-                .tell(Kind::Directory, self.thread, place, id, 0);
-            LAST[0].store(id.0, Ordering::Relaxed);
-            LAST[1].store(id.1, Ordering::Relaxed);
-        }
-        id.1
+        key(id)
     }
 
     /// Surveys the file, and tells of the pages that are not resident. A file that is written may
     /// become longer: pages after its end are not resident.
-    fn survey(&self, place: Option<Place<'_>>, is_written: bool) {
+    fn survey(&self, place: Option<Place<'_>>, is_written: bool, shared: u32) {
         let is_new = is_written && self.size == 0;
         let token = token(self.thread).filter(|_| !is_new);
         let is_claimed = token.is_some_and(|token| self.channel.claim(self.id, token));
         let found = self.missing(is_written);
-        let event = place.zip(found).and_then(|(place, found)| {
-            let directory = match place.path.starts_with(b"/") {
-                true => 0,
-                false => self.tell_directory(place.fd),
-            };
-            let (number, last) = (self.fd.as_raw_fd(), [directory, found.pages]);
-            self.channel
-                .tell_surveyed(self.thread, place, self.id, number, last)
-        });
+        let event = found.and_then(|found| self.tell(place, found.pages));
         let Some(token) = token.filter(|_| is_claimed) else {
             return;
         };
@@ -286,12 +316,38 @@ impl<'a> File<'a> {
                     pages,
                     resident,
                 };
-                open_files::insert(self.fd.as_raw_fd(), &file);
+                open_files::insert(self.fd.as_raw_fd(), &file, shared);
             }
             // All of its pages are resident.
             (None, None) => drop(self.channel.release(self.id, token)),
             _ => {}
         }
+    }
+
+    /// Tells of the pages that are not resident. A file without a path is told of by its own.
+    fn tell(&self, place: Option<Place<'_>>, pages: u64) -> Option<u64> {
+        match place {
+            Some(place) => {
+                let is_relative = !place.path.starts_with(b"/");
+                let directory = is_relative.then(|| self.tell_directory(place.fd));
+                self.tell_at(place, directory.unwrap_or(0), pages)
+            }
+            None => self.tell_by_own_path(pages),
+        }
+    }
+
+    #[inline(never)]
+    fn tell_by_own_path(&self, pages: u64) -> Option<u64> {
+        let mut path = [0; LONGEST_PATH];
+        let path = path_of(self.fd, &mut path).unwrap_or_default();
+        self.tell_at(Place { fd: -1, path }, 0, pages)
+    }
+
+    fn tell_at(&self, place: Place<'_>, directory: u64, pages: u64) -> Option<u64> {
+        let number = self.fd.as_raw_fd();
+        let last = [directory, pages];
+        self.channel
+            .tell_surveyed(self.thread, place, self.id, number, last)
     }
 
     /// The pages that are not resident. `None` if there is none, or no answer.
@@ -393,47 +449,61 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Returns true if the files of the filesystem may be served from the pages of others.
+    /// Returns true if the files of the filesystem may be served from the pages of others. A server
+    /// is asked once for each mount, unless there are many.
     fn is_layered(&self) -> Option<bool> {
-        /// The last device without that, plus one.
-        static PLAIN: AtomicU64 = AtomicU64::new(0);
-        let device = self.id.0.wrapping_add(1);
-        if PLAIN.load(Ordering::Relaxed) == device {
-            return Some(false);
+        static KNOWN: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+        let mount = key((self.id.0, self.mount));
+        let known = &KNOWN[(mount >> 60) as usize];
+        let of = |is_layered| mount & !1 | u64::from(is_layered);
+        let found = known.load(Ordering::Relaxed);
+        if let Some(is_layered) = [false, true].into_iter().find(|&it| found == of(it)) {
+            return Some(is_layered);
         }
         let is_layered = LAYERED.contains(&(fstatfs(self.fd).ok()?.f_type as c_long));
-        if !is_layered {
-            PLAIN.store(device, Ordering::Relaxed);
-        }
+        known.store(of(is_layered), Ordering::Relaxed);
         Some(is_layered)
     }
 
-    /// Tells of each window, and of what may be after the end of the file.
+    /// Tells of each window, and of what may be after the end of the file. A hole may be larger than
+    /// all that is cached: ever longer parts are asked for while nothing is.
     fn tell_windows(&self, end: u64, is_counted: bool) -> bool {
         let mut missing = 0..0;
-        for start in (0..end).step_by(self.window as usize) {
-            let window = start..end.min(start + self.window);
-            let is_empty = is_counted && self.resident(window.clone()) == Some(0);
+        let (mut start, mut len) = (0, self.window);
+        while start < end {
+            let part = start..end.min(start.saturating_add(len));
+            let resident = match is_counted {
+                true => self.resident(part.clone()),
+                false => None,
+            };
+            if len > self.window && resident != Some(0) {
+                len = self.window;
+                continue;
+            }
             let mut bits = [0; PAGES / 8];
-            let pages = ((window.end - window.start) / self.page) as usize;
-            let count = match is_empty {
-                true => pages,
+            let pages = ((part.end - part.start) / self.page) as usize;
+            let count = match resident {
+                Some(0) => pages,
+                Some(resident) if resident >= pages as u64 => 0,
                 // A file that is open for writing only cannot be mapped.
-                false => match self.missing_pages(&window, &mut bits) {
+                _ => match self.missing_pages(&part, &mut bits) {
                     Some(count) => count,
-                    None if is_counted => self.count_missing(&window, 0..pages, &mut bits),
+                    None if is_counted => self.count_missing(&part, 0..pages, &mut bits),
                     None => return false,
                 },
             };
+            start = part.end;
             if count == pages {
-                let is_next = missing.end == window.start && missing.start < missing.end;
-                missing = if is_next { missing.start } else { window.start }..window.end;
+                let is_next = missing.end == part.start && missing.start < missing.end;
+                missing = if is_next { missing.start } else { part.start }..part.end;
+                len = len.saturating_mul(2);
                 continue;
             }
+            len = self.window;
             self.tell_range(std::mem::take(&mut missing));
             if count > 0 {
                 let pages = &bits[..pages.div_ceil(8)];
-                self.tell_part(window, pages);
+                self.tell_part(part, pages);
             }
         }
         let start = if missing.end == end && !missing.is_empty() {
@@ -493,6 +563,7 @@ impl<'a> File<'a> {
 
     /// Sets the bits of pages that are not resident, and counts them. If the user may not know,
     /// mincore(2) says that all are resident.
+    #[inline(never)]
     fn missing_pages(&self, window: &Range<u64>, bits: &mut [u8; PAGES / 8]) -> Option<usize> {
         let len = (window.end - window.start) as usize;
         let (null, flags) = (null_mut(), MapFlags::SHARED);

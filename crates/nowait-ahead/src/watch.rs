@@ -12,6 +12,7 @@ use nowait_ahead_channel::{
 };
 
 use crate::named::Named;
+use crate::open_files;
 use crate::survey;
 use crate::thread::thread;
 
@@ -148,10 +149,14 @@ unsafe fn slow(channel: &Channel, file: Named, took: u64) {
 /// Carries out a call that opens a file. Tells of one that is read if `nowait run` reads data
 /// ahead, and surveys it if `nowait run` keeps the page cache.
 pub fn open(call: impl FnOnce() -> c_int, file: Named, flags: c_int) -> c_int {
+    let shared = open_files::shared();
     let fd = timed_open(call, file, flags);
-    if fd >= 0 && flags & (libc::O_DIRECTORY | libc::O_PATH) == 0 {
+    // O_TMPFILE has the bit of O_DIRECTORY.
+    let is_file = flags & (libc::O_DIRECTORY | libc::O_PATH) == 0
+        || flags & libc::O_TMPFILE == libc::O_TMPFILE;
+    if fd >= 0 && is_file {
         // SAFETY: the call has succeeded with this path.
-        unsafe { survey::opened(fd, file, flags) };
+        unsafe { survey::opened(fd, file, flags, shared) };
     }
     fd
 }

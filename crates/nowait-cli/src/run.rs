@@ -148,7 +148,7 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
     let listening = match needs_surveys {
         true => Listening::Directories,
         // In a group, the library only keeps the program from evicting pages.
-        false => Listening::Off,
+        false => Listening::Advice,
     };
     let kept = (is_watched && args.keep_cache)
         .then(|| channel(&mut command, SURVEY_VARIABLE, listening))
@@ -171,7 +171,7 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
     let end = supervise(
         &command,
         &mut work,
-        events.as_ref().map(|it| &*it.0),
+        [&events, &kept].map(|it| it.as_ref().map(|it| &*it.0)),
         args.stats,
     );
     let kept = group.as_mut().and_then(Group::end);
@@ -185,7 +185,7 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
 fn supervise(
     command: &Command,
     work: &mut Work,
-    events: Option<&Channel>,
+    [events, kept]: [Option<&Channel>; 2],
     wants_report: bool,
 ) -> Result<End, Problem> {
     let mut helper = None;
@@ -207,6 +207,10 @@ fn supervise(
         helper = Helper::start(work).ok();
     }
     let end = child.wait();
+    // Processes that the program leaves behind run on as without `nowait run`.
+    if let Some(channel) = kept {
+        channel.listen(Listening::Off);
+    }
     let report = match helper {
         Some(helper) => helper.stop(wants_report),
         None => Some(work.report()),

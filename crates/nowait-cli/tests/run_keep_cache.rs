@@ -86,6 +86,45 @@ fn the_cache_is_as_before_however_the_program_ends() {
     }
 }
 
+/// The kernel adds up few changes only after a while, and may write pages while others are evicted.
+#[test]
+fn few_written_pages_are_evicted() {
+    if !has_groups() {
+        return;
+    }
+    let directory = directory();
+    let made = ["one", "other"].map(|name| directory.path().join(name));
+    let [one, other] = [&made[0], &made[1]].map(|path| program::word(path));
+    for pages in 1..100 {
+        let bytes = pages * program::PAGE;
+        let script = format!("head -c {bytes} /dev/zero >{one} & echo text >{other}; wait");
+        assert!(keep_cache(&script).status().unwrap().success());
+        for path in &made {
+            assert_eq!(resident(path), 0, "{path:?} of {pages} pages");
+            fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_group_of_a_run_within_that_was_killed_is_removed() {
+    if !has_groups() {
+        return;
+    }
+    let directory = directory();
+    let file = cold(directory.path().join("cold"), SIZE);
+    // The program of the inner run ends it, and itself.
+    let inner = format!("cat {} >/dev/null; kill -9 $PPID $$", program::word(&file));
+    let script = "\"$0\" run --keep-cache -- sh -c \"$1\"; exit 5";
+    let mut run = nowait(["run", "--keep-cache", "--", "sh", "-c", script]);
+    run.args([env!("CARGO_BIN_EXE_nowait"), &inner]);
+    let mut run = run.env("NOWAIT_LIBRARY_DIR", libraries()).spawn().unwrap();
+    let group = group(&run);
+    assert_eq!(run.wait().unwrap().code(), Some(5));
+    assert!(!group.exists());
+    assert_eq!(resident(&file), 0);
+}
+
 #[test]
 fn the_group_of_a_run_that_was_killed_is_removed_by_the_next() {
     if !has_groups() {

@@ -171,18 +171,16 @@ fn by_surveys(script: &str) -> Command {
     surveys(&[], script)
 }
 
-/// Makes a command. The maximum number of pages of a written file that it leaves.
-type Mechanism = (fn(&str) -> Command, usize);
+/// Makes a command.
+type Mechanism = fn(&str) -> Command;
 
-const SURVEYS: Mechanism = (by_surveys, 0);
-/// The kernel counts the changed pages of a group in batches of 64, so `nowait run` may not know of
-/// the last ones.
-const GROUP: Mechanism = (with_group, 64);
+const SURVEYS: Mechanism = by_surveys;
+const GROUP: Mechanism = with_group;
 
 /// `nowait run` waits this long for pages that are not yet written. On a busy machine they may stay.
 const LONGEST: Duration = Duration::from_secs(10);
 
-fn random_use(at: &Path, writes: bool, (command, left): Mechanism) {
+fn random_use(at: &Path, writes: bool, command: Mechanism) {
     let seed = RandomState::new().hash_one(());
     let mut random = Random(seed);
     let names = ["a", "b", "c", "empty", "sparse"];
@@ -212,7 +210,7 @@ fn random_use(at: &Path, writes: bool, (command, left): Mechanism) {
                 {
                     let pages = pages(&path);
                     assert!(
-                        pages.len() <= left || may_be_dirty,
+                        pages.is_empty() || may_be_dirty,
                         "{what}: {path:?} has {pages:?}"
                     );
                     fs::remove_file(&path).unwrap();
@@ -361,7 +359,7 @@ fn prepared<'a>(command: &'a mut Command, at: &Path) -> &'a mut Command {
         )
 }
 
-fn real_programs((made, left): Mechanism, programs: &[Program]) {
+fn real_programs(made: Mechanism, programs: &[Program]) {
     let directory = directory();
     let at = directory.path();
     fs::create_dir_all(at.join("tree/below")).unwrap();
@@ -389,7 +387,7 @@ fn real_programs((made, left): Mechanism, programs: &[Program]) {
             .split_whitespace()
             .map(|it| it.parse::<u64>().unwrap())
             .sum();
-        assert!(bytes <= left as u64 * PAGE, "{name}: {resident:?}");
+        assert_eq!(bytes, 0, "{name}: {resident:?}");
     }
 }
 
@@ -406,7 +404,7 @@ fn advice_of_the_program_does_not_evict_pages_that_were_resident() {
         "dd if={0} iflag=nocache count=0 && dd if={0} iflag=nocache of=/dev/null",
         word(&file)
     );
-    for made in [with_group as fn(&str) -> Command, by_surveys] {
+    for made in [GROUP, SURVEYS] {
         check(|| {
             files.arrange(&mut Random(3));
             touch(&file, 0..MIB);
@@ -467,7 +465,7 @@ fn a_full_disk_is_reported_by_the_program() {
     let script = "mkdir -p out; cp f* out";
     let alone = run(Command::new("sh").args(["-c", script]).current_dir(at));
     assert!(alone.err.contains("No space left"), "{alone:?}");
-    for (made, left) in [SURVEYS, GROUP] {
+    for made in [SURVEYS, GROUP] {
         check(|| {
             fs::remove_dir_all(at.join("out")).unwrap();
             File::open(at).unwrap().sync_all().unwrap();
@@ -476,7 +474,7 @@ fn a_full_disk_is_reported_by_the_program() {
             assert_eq!((said.code, &said.err), (alone.code, &alone.err));
             for entry in fs::read_dir(at.join("out")).unwrap() {
                 let path = entry.unwrap().path();
-                assert!(pages(&path).len() <= left, "{path:?}");
+                assert_eq!(pages(&path), BTreeSet::new(), "{path:?}");
             }
             files.are_as_before("full disk")
         });
@@ -501,7 +499,7 @@ fn another_process_uses_the_same_files_meanwhile() {
     );
     let script = "for n in $(seq 30); do cat a b c >out; dd if=out of=a bs=64k count=48 conv=notrunc; done 2>/dev/null; \
                   cat a b c | cmp - out";
-    for made in [by_surveys as fn(&str) -> Command, with_group] {
+    for made in [SURVEYS, GROUP] {
         check(|| {
             files.arrange(&mut Random(9));
             let mut process = Command::new("sh");
@@ -545,9 +543,16 @@ fn files_with_several_descriptors_are_evicted_when_all_are_closed() {
         "dup2",
         "dup3",
         "fcntl",
+        "syscall_dup",
+        "fopen",
+        "freopen",
+        "handle",
         "open",
+        "openat",
+        "openat2",
         "reopen",
         "sendmsg",
+        "sendmmsg",
         "mmap",
         "exec",
         "fork",
@@ -585,6 +590,228 @@ fn another_file_with_the_number_of_a_descriptor_stays() {
     });
 }
 
+#[test]
+fn a_file_that_gets_a_name_when_it_is_written_is_evicted() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    let program = compile("cc", "descriptors.c", &["-pthread"], at);
+    let mut files = Files::new(["f1", "f2"].map(|name| cold(at.join(name), 300_000)));
+    check(|| {
+        files.arrange(&mut Random(3));
+        let script = format!("rm -f copy-*; {} link f*", word(&program));
+        run_well(surveys(&[], &script).current_dir(at));
+        for (path, bytes, _) in &files.0 {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let copy = at.join(format!("copy-{name}"));
+            assert_eq!(pages(&copy), BTreeSet::new());
+            assert_eq!(fs::read(&copy).unwrap(), *bytes);
+        }
+        files.are_as_before("link")
+    });
+}
+
+#[test]
+fn files_with_long_paths_are_evicted() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    let deep = (0..9).fold(PathBuf::from("d"), |path, n| {
+        path.join(format!("{n}").repeat(100))
+    });
+    fs::create_dir_all(at.join(&deep)).unwrap();
+    let sizes = [20_000, 300_000, 9 * MIB];
+    let paths = sizes.map(|size| cold(at.join(&deep).join(format!("f{size}")), size));
+    let mut files = Files::new(paths);
+    let (relative, absolute) = (word(&deep), at.join(&deep));
+    for script in [
+        format!("cat {relative}/f* >/dev/null"),
+        format!("cat {}/f* >/dev/null", word(&absolute)),
+        format!("cd {relative}; cat f* >/dev/null; cat f* >new"),
+    ] {
+        check(|| {
+            let _ = fs::remove_file(absolute.join("new"));
+            files.arrange(&mut Random(4));
+            run_well(surveys(&[], &script).current_dir(at));
+            let new = absolute.join("new");
+            assert!(!new.exists() || pages(&new).is_empty());
+            files.are_as_before(&script)
+        });
+    }
+}
+
+/// The root directories of new filesystems have the same inode number.
+#[test]
+fn directories_of_several_filesystems_are_told_apart() {
+    if !is_root() {
+        return;
+    }
+    let [one, other] = [mounted!(Filesystem::Ext4), mounted!(Filesystem::Ext4)];
+    let paths = (0..20).map(|n| cold(one.path().join(format!("f{n}")), 300_000));
+    let mut files = Files::new(paths.collect::<Vec<_>>());
+    cold(one.path().join("first"), 20_000);
+    cold(other.path().join("second"), 20_000);
+    let script = format!(
+        "cd {}; mkfifo fifo; cat first fifo f? f?? >/dev/null & cd {}; sleep 0.1; exec 3>{0}/fifo; cat second;          sleep 0.1; exec 3>&-; wait; rm {0}/fifo",
+        word(one.path()),
+        word(other.path())
+    );
+    check(|| {
+        for (path, _, resident) in &mut files.0 {
+            evict(path);
+            touch(path, 100_000..200_000);
+            *resident = pages(path);
+        }
+        for path in [one.path().join("first"), other.path().join("second")] {
+            evict(&path);
+        }
+        run_well(&mut surveys(&[], &script));
+        files.are_as_before(&script)
+    });
+}
+
+/// stat(2) and proc(5) have different devices for files of btrfs.
+#[test]
+fn a_file_of_btrfs_that_is_mapped_is_evicted_when_it_is_unmapped() {
+    if !is_root() {
+        return;
+    }
+    let disk = mounted!(Filesystem::Btrfs);
+    let here = directory();
+    let maps = compile("cc", "maps.c", &["-std=gnu11"], here.path());
+    let file = cold(disk.path().join("file"), 4 * MIB);
+    let mut files = Files::new([file.clone()]);
+    check(|| {
+        files.arrange(&mut Random(5));
+        run_well(&mut surveys(
+            &[],
+            &format!("{} {}", word(&maps), word(&file)),
+        ));
+        files.are_as_before("maps")
+    });
+}
+
+#[test]
+fn a_hole_of_any_size_is_surveyed_at_once() {
+    if !is_root() {
+        return;
+    }
+    let disk = mounted!(Filesystem::Xfs);
+    let path = disk.path().join("sparse");
+    let file = File::create_new(&path).unwrap();
+    let ends = [0, i64::MAX as u64 / 3, i64::MAX as u64 - 2 * PAGE];
+    for offset in ends {
+        rustix::io::pwrite(&file, &[1; PAGE as usize], offset / PAGE * PAGE).unwrap();
+    }
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    touch(&path, 0..PAGE);
+    let script = format!(
+        "head -c 3000000 {0} >/dev/null; tail -c 5000 {0} >/dev/null",
+        word(&path)
+    );
+    run_well(&mut surveys(&[], &script));
+    let residency = nowait::residency::residency(&file, 0..u64::MAX).unwrap();
+    assert_eq!(residency.known().unwrap().cached, 1);
+}
+
+#[test]
+fn a_copy_in_one_call_is_whole() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    let copies = compile("cc", "copies.c", &["-std=gnu11"], at);
+    let from = cold(at.join("from"), 20 * MIB + 5);
+    fs::create_dir(at.join("full")).unwrap();
+    let script = format!(
+        "mount -t tmpfs -o size=12M none full; {} from to; umount full",
+        word(&copies)
+    );
+    let mut direct = Command::new("unshare");
+    let direct = run_well(
+        direct
+            .args(["--mount", "sh", "-c", &script])
+            .current_dir(at),
+    );
+    for made in [SURVEYS, GROUP] {
+        fs::remove_file(at.join("to")).unwrap();
+        let said = run_well(made(&script).current_dir(at));
+        assert_eq!(said.text(), direct.text());
+        let bytes = fs::read(at.join("to")).unwrap();
+        assert!(bytes[..20 * MIB as usize + 5] == fs::read(&from).unwrap());
+    }
+}
+
+#[test]
+fn a_program_keeps_its_leases() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    let leases = compile("cc", "leases.c", &["-std=gnu11"], at);
+    let sizes = [20_000, 300_000, 20_001, 40 * MIB, 41 * MIB];
+    let paths = sizes.map(|size| cold(at.join(format!("f{size}")), size));
+    let mut files = Files::new(paths);
+    let script = format!("{} f*", word(&leases));
+    check(|| {
+        files.arrange(&mut Random(6));
+        let said = run_well(surveys(&[], &script).current_dir(at));
+        assert_eq!(said.text(), "0 1\n".repeat(sizes.len()));
+        files.are_as_before("leases")
+    });
+}
+
+#[test]
+fn a_program_unmounts_what_it_has_mounted() {
+    if !is_root() {
+        return;
+    }
+    slowdisk::require!(Filesystem::Ext4.available());
+    let directory = directory();
+    let at = directory.path();
+    cold(at.join("file"), 300_000);
+    let script = "truncate -s 64M image; mkfs.ext4 -q image; mkdir m; mount -o loop image m; \
+                  cp file m; cp file m/other; sleep 0.2; umount m";
+    run_well(surveys(&[], script).current_dir(at));
+}
+
+/// Both mechanisms.
+#[test]
+fn a_process_that_is_left_behind_uses_the_cache_as_without() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    let left = compile("cc", "left.c", &["-std=gnu11"], at);
+    let [read, dropped] = ["read", "dropped"].map(|name| cold(at.join(name), 20_000));
+    let script = format!(
+        "{} read dropped & while [ ! -e started ]; do sleep 0.01; done",
+        word(&left)
+    );
+    for made in [SURVEYS, GROUP] {
+        check(|| {
+            evict(&read);
+            for name in ["started", "go", "done"] {
+                let _ = fs::remove_file(at.join(name));
+            }
+            let mut command = made(&script);
+            run_well(command.current_dir(at));
+            fs::write(at.join("go"), "").unwrap();
+            program::wait_until("the process ends", || at.join("done").exists());
+            assert_eq!(pages(&dropped), BTreeSet::new());
+            !pages(&read).is_empty()
+        });
+    }
+}
+
 /// The shell that starts `nowait run` opens these files.
 #[test]
 fn standard_input_and_output_are_surveyed() {
@@ -604,6 +831,22 @@ fn standard_input_and_output_are_surveyed() {
         assert_eq!(pages(&to), BTreeSet::new());
         assert_eq!(fs::read(&to).unwrap(), files.0[0].1);
         files.are_as_before("cat")
+    });
+    let mut command = surveys(&[], "read -r line <&5");
+    let command = command.env("FROM", word(&from));
+    check(|| {
+        files.arrange(&mut Random(4));
+        let mut shell = Command::new("sh");
+        let script = "exec 5<\"$FROM\"; exec \"$0\" \"$@\"";
+        shell.args(["-c", script]).arg(command.get_program());
+        shell.args(command.get_args());
+        shell.envs(
+            command
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+        run_well(&mut shell);
+        files.are_as_before("descriptor 5")
     });
 }
 

@@ -7,8 +7,10 @@ use libc::{c_uint, off64_t, size_t, ssize_t};
 use crate::next::interpose;
 use crate::survey;
 
-/// The bytes that one call copies. The pages of a longer copy could not be evicted before its end.
+/// The bytes that are copied at once. The pages of a longer copy could not be evicted before its end.
 const COPIED: size_t = 8 << 20;
+/// The bytes that the kernel copies in one call at most (MAX_RW_COUNT).
+const LONGEST: size_t = 0x7fff_f000;
 
 // On 64-bit machines off_t and off64_t are the same.
 interpose! {
@@ -24,8 +26,8 @@ interpose! {
         };
     fn copy_file_range(
         from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, len: size_t, flags: c_uint,
-    ) -> ssize_t, else -1, call => match len > COPIED && survey::is_on() {
-        true => copy_part(from, from_offset, to, to_offset, flags),
+    ) -> ssize_t, else -1, call => match len > COPIED && survey::are_different_files(from, to) {
+        true => copy(from, from_offset, to, to_offset, len.min(LONGEST), flags),
         false => call(),
     };
 }
@@ -40,18 +42,39 @@ fn without_effect(fd: c_int, offset: off64_t) -> c_int {
     survey::evict(fd, offset | 1, 1)
 }
 
-/// A copy of the first bytes. The program calls again for the others.
-fn copy_part(
+/// Copies part after part, so that `nowait run` evicts the first ones meanwhile. Returns and sets
+/// errno as one call does.
+fn copy(
     from: c_int,
     from_offset: *mut off64_t,
     to: c_int,
     to_offset: *mut off64_t,
+    len: size_t,
     flags: c_uint,
 ) -> ssize_t {
     type Copy =
         unsafe extern "C" fn(c_int, *mut off64_t, c_int, *mut off64_t, size_t, c_uint) -> ssize_t;
     // SAFETY: the caller has found the function, which has this type.
     let next: Copy = unsafe { std::mem::transmute(find::copy_file_range.address()) };
-    // SAFETY: the arguments are the program's, with a smaller length.
-    unsafe { next(from, from_offset, to, to_offset, COPIED, flags) }
+    let mut copied = 0;
+    while copied < len {
+        let part = COPIED.min(len - copied);
+        // SAFETY: the address of this thread's errno.
+        let errno = unsafe { *libc::__errno_location() };
+        // SAFETY: the arguments are the program's, with a smaller length.
+        let result = unsafe { next(from, from_offset, to, to_offset, part, flags) };
+        if result < 0 {
+            if copied == 0 {
+                return result;
+            }
+            // SAFETY: as above.
+            unsafe { *libc::__errno_location() = errno };
+            break;
+        }
+        copied += result.cast_unsigned();
+        if result.cast_unsigned() < part {
+            break;
+        }
+    }
+    copied.cast_signed()
 }

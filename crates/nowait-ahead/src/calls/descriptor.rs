@@ -1,6 +1,6 @@
 //! Closing and sharing descriptors. `nowait run --keep-cache` evicts files that are closed.
 
-use std::ffi::{c_char, c_int, c_long, c_void};
+use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{FILE, off64_t, size_t, ssize_t};
@@ -11,13 +11,7 @@ use crate::survey;
 
 interpose! {
     fn close(fd: c_int) -> c_int, else -1, call => { survey::closes(fd); call() };
-    fn fclose(stream: *mut FILE) -> c_int, else libc::EOF, call => {
-        if !stream.is_null() {
-            // SAFETY: the program's stream.
-            survey::closes(unsafe { libc::fileno(stream) });
-        }
-        call()
-    };
+    fn fclose(stream: *mut FILE) -> c_int, else libc::EOF, call => { survey::closes_stream(stream); call() };
     fn dup(fd: c_int) -> c_int, else -1, call => { open_files::remove(fd); call() };
     fn dup2(fd: c_int, new: c_int) -> c_int, else -1, call => { replaces(fd, new); call() };
     fn dup3(fd: c_int, new: c_int, flags: c_int) -> c_int, else -1, call => { replaces(fd, new); call() };
@@ -35,8 +29,11 @@ interpose! {
         }
         call()
     };
-    fn fork() -> c_int, else -1, call => { open_files::share_all(); call() };
-    fn _Fork() -> c_int, else -1, call => { open_files::share_all(); call() };
+    fn sendmmsg(fd: c_int, messages: *mut c_void, count: c_uint, flags: c_int) -> c_int, else -1,
+        call => { open_files::share_all(); call() };
+    fn unshare(flags: c_int) -> c_int, else -1, call => { open_files::share_all(); call() };
+    fn fork() -> c_int, else -1, call => forks(call);
+    fn _Fork() -> c_int, else -1, call => forks(call);
     fn forkpty(fd: *mut c_int, name: *mut c_char, a: *const c_void, b: *const c_void) -> c_int, else -1,
         call => { open_files::share_all(); call() };
     // The child begins in another function, and this one returns only in the parent. Up to three
@@ -70,13 +67,34 @@ fn controls(fd: c_int, command: c_int) {
     }
 }
 
-/// The program starts a process by a number of syscall(2).
-pub fn starts(number: c_long) {
+/// Another thread may open a file meanwhile.
+fn forks(call: impl FnOnce() -> c_int) -> c_int {
+    open_files::share_all();
+    let child = call();
+    open_files::share_all();
+    child
+}
+
+/// The program starts a process, duplicates a descriptor or passes it on by a number of syscall(2).
+pub fn by_number(number: c_long) {
     #[cfg(target_arch = "x86_64")]
-    let is_fork = matches!(number, libc::SYS_fork | libc::SYS_vfork);
+    let is_older = matches!(number, libc::SYS_fork | libc::SYS_vfork | libc::SYS_dup2);
     #[cfg(not(target_arch = "x86_64"))]
-    let is_fork = false;
-    if is_fork || matches!(number, libc::SYS_clone | libc::SYS_clone3) {
+    let is_older = false;
+    const SHARING: [c_long; 11] = [
+        libc::SYS_clone,
+        libc::SYS_clone3,
+        libc::SYS_dup,
+        libc::SYS_dup3,
+        libc::SYS_fcntl,
+        libc::SYS_io_uring_register,
+        libc::SYS_mmap,
+        libc::SYS_pidfd_getfd,
+        libc::SYS_sendmmsg,
+        libc::SYS_sendmsg,
+        libc::SYS_unshare,
+    ];
+    if is_older || SHARING.contains(&number) {
         open_files::share_all();
     }
 }

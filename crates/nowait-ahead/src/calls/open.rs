@@ -1,12 +1,13 @@
 //! Opening files.
 
-use std::ffi::{c_char, c_int};
-use std::ptr::null_mut;
+use std::ffi::{CStr, c_char, c_int, c_long, c_void};
+use std::ptr::{null, null_mut};
 
 use libc::{FILE, mode_t};
 
 use crate::named::Named;
 use crate::next::interpose;
+use crate::survey;
 use crate::watch;
 
 // open(2) takes a mode only with O_CREAT. In the C calling conventions of x86-64 and AArch64 a
@@ -37,8 +38,14 @@ interpose! {
         call => watch::open(call, Named { dir, path }, flags);
     fn __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int, else -1,
         call => watch::open(call, Named { dir, path }, flags);
+    fn open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int, else -1,
+        call => watch::open(call, Named::here(null()), flags);
     fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE, else null_mut(), call => stream(call, path, mode);
     fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE, else null_mut(), call => stream(call, path, mode);
+    fn freopen(path: *const c_char, mode: *const c_char, from: *mut FILE) -> *mut FILE, else null_mut(),
+        call => { survey::closes_stream(from); stream(call, path, mode) };
+    fn freopen64(path: *const c_char, mode: *const c_char, from: *mut FILE) -> *mut FILE, else null_mut(),
+        call => { survey::closes_stream(from); stream(call, path, mode) };
 }
 
 /// The flags of functions that create a file.
@@ -46,13 +53,12 @@ const CREATED: c_int = libc::O_WRONLY | libc::O_CREAT;
 
 /// Opens a stream, and tells of its file.
 fn stream(call: impl FnOnce() -> *mut FILE, path: *const c_char, mode: *const c_char) -> *mut FILE {
-    // Only `r` opens a file without truncating it, or for more than appending to it.
-    // SAFETY: the program's mode.
-    let is_read = !mode.is_null() && unsafe { *mode } == b'r' as c_char;
-    let flags = if is_read {
-        libc::O_RDONLY
-    } else {
-        libc::O_WRONLY
+    let flags = match () {
+        // SAFETY: the program's mode, whose end is a zero.
+        _ if mode.is_null() || unsafe { *mode } != b'r' as c_char => libc::O_WRONLY,
+        // SAFETY: as above. The other characters before a comma are flags.
+        _ if unsafe { CStr::from_ptr(mode) }.to_bytes().contains(&b'+') => libc::O_RDWR,
+        _ => libc::O_RDONLY,
     };
     let mut stream = null_mut();
     let opened = || {
@@ -65,4 +71,27 @@ fn stream(call: impl FnOnce() -> *mut FILE, path: *const c_char, mode: *const c_
     };
     watch::open(opened, Named::here(path), flags);
     stream
+}
+
+/// Opens a file by a number of syscall(2), with its arguments.
+pub fn by_number(number: c_long, [a, b, c]: [c_long; 3], call: impl FnOnce() -> c_long) -> c_long {
+    let file = Named {
+        dir: a as c_int,
+        path: b as *const c_char,
+    };
+    let fd = match number {
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_open => {
+            let file = Named::here(a as *const c_char);
+            watch::open(|| call() as c_int, file, b as c_int)
+        }
+        libc::SYS_openat => watch::open(|| call() as c_int, file, c as c_int),
+        libc::SYS_openat2 => match call() as c_int {
+            // SAFETY: the kernel has read a struct open_how there, which begins with the flags.
+            fd @ 0.. => watch::open(|| fd, file, unsafe { *(c as *const u64) } as c_int),
+            failed => failed,
+        },
+        _ => return call(),
+    };
+    fd.into()
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
-use super::{descriptor, directory, sandbox};
+use super::{descriptor, directory, open, sandbox};
 use crate::named::Named;
 use crate::next::interpose;
 use crate::survey;
@@ -40,8 +40,11 @@ interpose! {
                 call()
             }
             libc::SYS_getdents64 => directory::listed(call(), a as c_int, b as *const c_void),
+            libc::SYS_openat2 | libc::SYS_openat => open::by_number(number, [a, b, c], call),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_open => open::by_number(number, [a, b, c], call),
             _ => {
-                descriptor::starts(number);
+                descriptor::by_number(number);
                 call()
             }
         };

@@ -2,15 +2,19 @@
 //! charged to the group, and is given back at the end. The group has no limit of its own.
 //!
 //! Pages that were cached before are charged to other groups, and stay.
+#![allow(unsafe_code)]
 
 use std::fs::{self, File};
 use std::io::{Error, ErrorKind, Result, Write};
 use std::path::{Component, Path, PathBuf};
+use std::ptr::null_mut;
 use std::thread::sleep;
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::unistd::{SysconfVar, sysconf};
 use rustix::fs::statfs;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::messages::say;
 use crate::size::Size;
@@ -88,12 +92,12 @@ impl Group {
         Ok(group)
     }
 
-    /// Moves the processes to the group of this process before. Those that the program has left
-    /// behind run on.
-    fn empty(&self) {
-        let _ = write(&self.before.join(self.version.entered_by()), "0");
+    /// Moves the other processes to the group of this process before. Those that the program has
+    /// left behind run on.
+    fn move_others(&self) {
+        let own = std::process::id().to_string();
         let processes = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
-        for process in processes.lines() {
+        for process in processes.lines().filter(|process| **process != own) {
             // It may have ended.
             let _ = write(&self.before.join("cgroup.procs"), process);
         }
@@ -102,16 +106,25 @@ impl Group {
     /// Evicts the pages, and waits for those that are still written.
     fn evict(&self) {
         for pause in pauses() {
+            // Pages that are written after this are evicted in the next round.
+            let unwritten = self.count(&[
+                "total_dirty",
+                "total_writeback",
+                "file_dirty",
+                "file_writeback",
+            ]);
             evict(&self.path, self.version);
-            if number(
-                &self.path,
-                &["dirty", "writeback", "file_dirty", "file_writeback"],
-            ) == 0
-            {
+            if unwritten == 0 {
                 return;
             }
             sleep(pause);
         }
+    }
+
+    /// The sum of some numbers of the group, which are those of this moment.
+    fn count(&self, names: &[&str]) -> u64 {
+        add_up_counts();
+        number(&self.path, names)
     }
 
     /// Leaves the group, evicts its pages and removes it. Returns a report for the user.
@@ -121,10 +134,16 @@ impl Group {
         }
         // A signal would end the eviction early, and leave the group behind.
         let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
-        self.empty();
+        self.move_others();
         let added = self.cached();
         self.evict();
         let left = self.cached();
+        let _ = write(&self.before.join(self.version.entered_by()), "0");
+        if left > 0 {
+            // These may be pages of this process.
+            evict(&self.path, self.version);
+        }
+        remove_abandoned(&self.path, self.version);
         // Another run may have removed it, since it is empty.
         if let Err(error) = self.remove()
             && error.kind() != ErrorKind::NotFound
@@ -147,8 +166,11 @@ impl Group {
     fn cached(&self) -> u64 {
         match self.version {
             // tmpfs counts as cache, too.
-            Version::One => number(&self.path, &["inactive_file", "active_file"]),
-            Version::Two => file_bytes(&self.path),
+            Version::One => self.count(&["total_inactive_file", "total_active_file"]),
+            Version::Two => {
+                add_up_counts();
+                file_bytes(&self.path)
+            }
         }
     }
 
@@ -161,7 +183,7 @@ impl Group {
                     if error.kind() == ErrorKind::ResourceBusy && !has_groups(&self.path) =>
                 {
                     sleep(pause);
-                    self.empty();
+                    self.move_others();
                     removed = fs::remove_dir(&self.path);
                 }
                 _ => break,
@@ -196,6 +218,26 @@ impl Version {
     }
 }
 
+/// Makes the numbers in `memory.stat` of the group of this process those of this moment. The kernel
+/// counts on each processor, and adds up before it answers only if 64 changes for each processor were
+/// counted. Otherwise it does so every two seconds. These pages are such changes.
+fn add_up_counts() {
+    const BATCH: usize = 64;
+    let processors = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    let processors = processors.and_then(|it| usize::try_from(it).ok());
+    let len = BATCH * rustix::param::page_size();
+    let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
+    // Each processor may keep the last ones to itself.
+    for _ in 0..processors.unwrap_or(1) + 2 {
+        // SAFETY: the kernel chooses an address that is free.
+        let pages = unsafe { mmap_anonymous(null_mut(), len, ProtFlags::WRITE, flags) };
+        if let Ok(pages) = pages {
+            // SAFETY: these pages have just been mapped, and nothing else uses them.
+            let _ = unsafe { munmap(pages, len) };
+        }
+    }
+}
+
 /// Evicts the pages of files that are charged to a group.
 fn evict(group: &Path, version: Version) {
     let path = group.join(version.evicts_by());
@@ -222,6 +264,8 @@ fn remove_abandoned(above: &Path, version: Version) {
         if group.file_name().to_string_lossy().starts_with(NAME)
             && fs::read(group.path().join("cgroup.procs")).is_ok_and(|it| it.is_empty())
         {
+            // A program may have run `nowait run`.
+            remove_abandoned(&group.path(), version);
             evict(&group.path(), version);
             let _ = fs::remove_dir(group.path());
         }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <linux/openat2.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -61,7 +62,11 @@ static void send_descriptor(int socket, int fd)
 	header->cmsg_type = SCM_RIGHTS;
 	header->cmsg_len = CMSG_LEN(sizeof fd);
 	memcpy(CMSG_DATA(header), &fd, sizeof fd);
-	check(sendmsg(socket, &message, 0) == 1, "sendmsg");
+	if (is("sendmmsg")) {
+		struct mmsghdr messages = {.msg_hdr = message};
+		check(sendmmsg(socket, &messages, 1, 0) == 1, "sendmmsg");
+	} else
+		check(sendmsg(socket, &message, 0) == 1, "sendmsg");
 }
 
 static int receive_descriptor(int socket)
@@ -121,20 +126,73 @@ static void start(int fd)
 	wait_for(child);
 }
 
+/* The last bytes are read and written again. The C library writes them within fclose(3). */
+static void rewrite(const char *path)
+{
+	static char bytes[1 << 20];
+	FILE *file = fopen(path, "rb+");
+	check(file && fseek(file, -100, SEEK_END) == 0, "fopen");
+	check(fread(bytes, 1, 100, file) == 100 && fseek(file, -100, SEEK_END) == 0, "fread");
+	check(fwrite(bytes, 1, 100, file) == 100 && fclose(file) == 0, "fwrite");
+}
+
+static void reopen_stream(const char *path)
+{
+	static char bytes[65536];
+	FILE *file = freopen(path, "r", fopen("/dev/null", "r"));
+	check(file != NULL, "freopen");
+	while (fread(bytes, 1, sizeof bytes, file) > 0)
+		;
+	check(fclose(file) == 0, "fclose");
+}
+
+/* A copy that has no name until it is written. */
+static void link_copy(const char *path)
+{
+	char bytes[65536], from[64], to[64];
+	int fd = open(path, O_RDONLY), copy = open(".", O_TMPFILE | O_RDWR, 0600);
+	for (ssize_t len; (len = read(fd, bytes, sizeof bytes)) > 0;)
+		check(write(copy, bytes, len) == len, "write");
+	snprintf(from, sizeof from, "/proc/self/fd/%d", copy);
+	snprintf(to, sizeof to, "copy-%s", path);
+	check(linkat(AT_FDCWD, from, AT_FDCWD, to, AT_SYMLINK_FOLLOW) == 0, "linkat");
+	check(close(copy) == 0 && close(fd) == 0, "close");
+}
+
+static int open_by_handle(const char *path)
+{
+	struct { struct file_handle head; char bytes[MAX_HANDLE_SZ]; } handle = {.head.handle_bytes = MAX_HANDLE_SZ};
+	int mount, fd = open(".", O_RDONLY);
+	check(name_to_handle_at(AT_FDCWD, path, &handle.head, &mount, 0) == 0, "name_to_handle_at");
+	int opened = open_by_handle_at(fd, &handle.head, O_RDONLY);
+	close(fd);
+	return opened;
+}
+
 static void use(const char *path)
 {
+	if (is("fopen")) return rewrite(path);
+	if (is("link")) return link_copy(path);
+	if (is("freopen")) return reopen_stream(path);
+	if (is("handle")) return read_later(open_by_handle(path));
+	if (is("openat")) return read_later(syscall(SYS_openat, AT_FDCWD, path, O_RDONLY));
+	if (is("openat2")) {
+		struct open_how how = {.flags = O_RDONLY};
+		return read_later(syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how));
+	}
 	int fd = open(path, O_RDONLY), other = -1, sockets[2];
 	check(fd >= 0, path);
 	if (is("dup")) other = dup(fd);
 	else if (is("dup2")) other = dup2(fd, 900);
 	else if (is("dup3")) other = dup3(fd, 901, O_CLOEXEC);
+	else if (is("syscall_dup")) other = syscall(SYS_dup, fd);
 	else if (is("fcntl")) other = fcntl(fd, F_DUPFD, 902);
 	else if (is("open")) other = open(path, O_RDONLY);
 	else if (is("reopen")) {
 		char name[64];
 		snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
 		other = open(name, O_RDONLY);
-	} else if (is("sendmsg")) {
+	} else if (is("sendmsg") || is("sendmmsg")) {
 		check(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0, "socketpair");
 		send_descriptor(sockets[0], fd);
 		check(close(fd) == 0, "close");
