@@ -76,29 +76,60 @@ impl Directory {
     }
 }
 
+/// An entry as it was listed.
+pub enum Listed {
+    Scanned(scan::DirEntry),
+    /// Without metadata.
+    Named {
+        name: Box<[u8]>,
+        ino: u64,
+        kind: FileType,
+    },
+}
+
+impl Listed {
+    fn name(&self) -> &[u8] {
+        match self {
+            Listed::Scanned(entry) => entry.file_name().as_bytes(),
+            Listed::Named { name, .. } => name,
+        }
+    }
+
+    fn ino(&self) -> u64 {
+        match self {
+            Listed::Scanned(entry) => entry.ino(),
+            Listed::Named { ino, .. } => *ino,
+        }
+    }
+
+    fn kind(&self) -> FileType {
+        match self {
+            Listed::Scanned(entry) => entry.file_type(),
+            Listed::Named { kind, .. } => *kind,
+        }
+    }
+}
+
 /// An entry of a directory. It is made by scandir() and walk(), and has the methods of os.DirEntry.
 ///
-/// stat() returns what the file was when the directory was listed, without a system call, unless
-/// scandir() was called with `stat=False`. A symbolic link that is followed takes one system call.
+/// stat() returns what the file was when the directory was listed, without a system call. It makes one
+/// for a symbolic link that is followed, if scandir() was called with `stat=False`, and for an entry of
+/// walk() in a cached directory.
 #[pyclass(frozen, weakref, module = "nowait")]
 pub struct DirEntry {
     directory: Arc<Directory>,
-    entry: scan::DirEntry,
-    name: Py<PyAny>,
+    listed: Listed,
+    pub name: Py<PyAny>,
     /// The results of stat(), of the entry and of the target of a link.
     results: [PyOnceLock<Py<PyAny>>; 2],
 }
 
 impl DirEntry {
-    pub fn new(
-        py: Python<'_>,
-        directory: &Arc<Directory>,
-        entry: scan::DirEntry,
-    ) -> PyResult<DirEntry> {
-        let name = directory.object(py, entry.file_name().as_bytes())?;
+    pub fn new(py: Python<'_>, directory: &Arc<Directory>, listed: Listed) -> PyResult<DirEntry> {
+        let name = directory.object(py, listed.name())?;
         Ok(DirEntry {
             directory: directory.clone(),
-            entry,
+            listed,
             name: name.unbind(),
             results: [PyOnceLock::new(), PyOnceLock::new()],
         })
@@ -107,16 +138,13 @@ impl DirEntry {
     /// The file type, of the target if links are followed. `None` if there is no such file.
     fn kind(&self, py: Python<'_>, follow: bool) -> PyResult<Option<FileType>> {
         let _guard = hang::guard();
-        let kind = self.entry.file_type();
+        let kind = self.listed.kind();
         match kind {
             FileType::Unknown => {}
             FileType::Symlink if follow => {}
             kind => return Ok(Some(kind)),
         }
-        match py.detach(|| {
-            self.directory
-                .statx(self.entry.file_name().as_bytes(), follow)
-        }) {
+        match py.detach(|| self.directory.statx(self.listed.name(), follow)) {
             Ok(metadata) => Ok(Some(metadata.file_type())),
             Err(error) if error.errno() == Some(nix::libc::ENOENT) => Ok(None),
             Err(error) => Err(self.failed(py, &error)),
@@ -132,11 +160,16 @@ impl DirEntry {
 
     /// The metadata that the listing has.
     fn listed(&self, py: Python<'_>, follow: bool) -> Option<PyResult<Metadata>> {
-        if follow && self.entry.file_type() == FileType::Symlink {
+        if follow && self.listed.kind() == FileType::Symlink {
             return None;
         }
-        let metadata = self.entry.metadata()?;
-        Some(metadata.copied().map_err(|error| self.failed(py, &error)))
+        match &self.listed {
+            Listed::Scanned(entry) => {
+                let metadata = entry.metadata()?.copied();
+                Some(metadata.map_err(|error| self.failed(py, &error)))
+            }
+            Listed::Named { .. } => None,
+        }
     }
 }
 
@@ -151,7 +184,7 @@ impl DirEntry {
     /// The path: os.path.join(directory, name).
     #[getter]
     fn path<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let path = self.directory.join(self.entry.file_name().as_bytes());
+        let path = self.directory.join(self.listed.name());
         self.directory.object(py, &path)
     }
 
@@ -162,7 +195,7 @@ impl DirEntry {
 
     /// The inode number.
     fn inode(&self) -> u64 {
-        self.entry.ino()
+        self.listed.ino()
     }
 
     /// True for a directory. With `follow_symlinks`, also for a link to one.
@@ -198,7 +231,7 @@ impl DirEntry {
             let metadata = match self.listed(py, follow_symlinks) {
                 Some(listed) => listed?,
                 None => {
-                    let name = self.entry.file_name().as_bytes();
+                    let name = self.listed.name();
                     let stat = py.detach(|| self.directory.statx(name, follow_symlinks));
                     stat.map_err(|error| self.failed(py, &error))?
                 }

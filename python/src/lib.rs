@@ -8,6 +8,7 @@
 //! attach to the interpreter, so that it can shut down while they work.
 
 mod asyncio_files;
+mod cached_directory;
 mod call;
 mod dir_entry;
 mod error;
@@ -40,6 +41,8 @@ mod _nowait {
     use crate::asyncio_files::handle::Handle;
     #[pymodule_export]
     use crate::asyncio_files::text::Text;
+    #[pymodule_export]
+    use crate::cached_directory::list_cached;
     #[pymodule_export]
     use crate::dir_entry::DirEntry;
     #[pymodule_export]

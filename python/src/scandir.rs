@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rustix::fs::{Mode, OFlags};
 
-use crate::dir_entry::{DirEntry, Directory};
+use crate::dir_entry::{DirEntry, Directory, Listed};
 use crate::error::{forked, library_error, os_error};
 use crate::hang;
 use crate::parked::Unpark;
@@ -129,7 +129,7 @@ impl ScandirIterator {
         }
         loop {
             if let Some(entry) = batch.next() {
-                return DirEntry::new(py, &self.directory, entry).map(Some);
+                return DirEntry::new(py, &self.directory, Listed::Scanned(entry)).map(Some);
             }
             match next(py, scan)? {
                 Some(Ok(next)) => *batch = next.iter().collect::<Vec<_>>().into_iter(),

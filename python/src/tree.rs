@@ -24,10 +24,10 @@ use nowait::{Engine, FileType, StatxMask, scan};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList};
+use pyo3::types::PyList;
 use rustix::io::Errno;
 
-use crate::dir_entry::{DirEntry, Directory};
+use crate::dir_entry::{DirEntry, Directory, Listed};
 use crate::error::{call_error, forked, library_error};
 use crate::hang;
 use crate::parked::Unpark;
@@ -43,8 +43,7 @@ const ENTRIES: usize = 65_536;
 const FAILURES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The directories of a walk() that are known and not returned yet. Each has a number; that of the
-/// root is 0.
+/// The directories of a walk() that are known and not returned yet. Each has a number.
 #[pyclass(frozen, module = "nowait")]
 pub struct Tree {
     state: Mutex<State>,
@@ -121,17 +120,15 @@ enum Kind {
 
 #[pymethods]
 impl Tree {
-    /// The tree below a path, which is str or bytes.
+    /// A tree without a directory. Names are `bytes` or str.
     #[new]
-    fn new(path: &Bound<'_, PyAny>, follow_links: bool, entries: bool) -> PyResult<Tree> {
-        let py = path.py();
-        let bytes = paths::path(path)?.into_os_string().into_encoded_bytes();
+    fn new(py: Python<'_>, bytes: bool, follow_links: bool, entries: bool) -> PyResult<Tree> {
         let engine = Engine::process().map_err(|error| call_error(py, &error))?;
         let mut scan = scan::Options::new().engine(&engine);
         if entries {
             scan = scan.metadata(StatxMask::BASIC_STATS);
         }
-        let mut state = State {
+        let state = State {
             how: How {
                 scan,
                 engine,
@@ -145,11 +142,9 @@ impl Tree {
             limit: DIRECTORIES,
             failures: 0,
         };
-        let root = state.add(&bytes);
-        state.stack.push(vec![root]);
         Ok(Tree {
             state: Mutex::new(state),
-            bytes: path.is_instance_of::<PyBytes>(),
+            bytes,
             process: std::process::id(),
         })
     }
@@ -198,7 +193,10 @@ impl Tree {
         let entries = state.how.entries;
         let list = |from: &mut dyn Iterator<Item = scan::DirEntry>| {
             let objects = from.map(|entry| match entries {
-                true => DirEntry::new(py, &directory, entry)?.into_bound_py_any(py),
+                true => {
+                    let listed = Listed::Scanned(entry);
+                    DirEntry::new(py, &directory, listed)?.into_bound_py_any(py)
+                }
                 false => directory.object(py, entry.file_name().as_bytes()),
             });
             PyList::new(py, objects.collect::<PyResult<Vec<_>>>()?).map(Bound::unbind)

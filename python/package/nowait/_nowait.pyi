@@ -12,6 +12,7 @@ __all__ = [
     "EvictResult",
     "evict",
     "Handle",
+    "list_cached",
     "Listing",
     "open_handle",
     "pause",
@@ -27,6 +28,7 @@ __all__ = [
     "ScandirIterator",
     "spend",
     "stat",
+    "Text",
     "Tree",
     "Unknown",
     "unlink",
@@ -214,7 +216,7 @@ def scandir(path: AnyStr | PathLike[AnyStr], *, stat: bool = True) -> ScandirIte
 
 @final
 class Tree:
-    def __new__(cls, path: str | bytes, follow_links: bool, entries: bool) -> Self: ...
+    def __new__(cls, bytes: bool, follow_links: bool, entries: bool) -> Self: ...
     def add(self, path: str | bytes) -> int: ...
     def descend(self, wanted: list[int], unwanted: list[int]) -> None: ...
     def list(self, number: int, path: str | bytes) -> Listing: ...
@@ -227,6 +229,10 @@ class Listing:
     def others(self) -> list[Any]: ...
     @property
     def numbers(self) -> list[int | None]: ...
+
+def list_cached(
+    path: str | bytes, follow_links: bool, slow: float, slow_entry: float
+) -> tuple[list[DirEntry[Any]], list[DirEntry[Any]], dict[Any, str | None]] | None: ...
 
 # For nowait.asyncio_files.
 

@@ -4,10 +4,10 @@ from os import fspath, scandir
 from os.path import islink, join
 from time import perf_counter
 
-from ._nowait import DirEntry, Tree
+from ._nowait import DirEntry, Tree, list_cached
 
 #: A directory was not cached if it took longer to list than `_SLOW`, and `_SLOW_ENTRY` for each entry, in
-#: seconds. Then the next `_AHEAD` directories are listed ahead.
+#: seconds. After two of them, since a thread may be delayed once, the next `_AHEAD` are listed ahead.
 _SLOW, _SLOW_ENTRY, _AHEAD = 2e-4, 2e-6, 256
 #: The number of directories that the tree is told of at once. It lists fewer of them at the same time.
 _TOLD = 1024
@@ -25,7 +25,8 @@ def walk(top, topdown=True, onerror=None, followlinks=False, *, entries=False):
         topdown: Return a directory before those in it. The list of its directories may be edited.
         onerror: A function that is called with the OSError of a directory that cannot be listed.
         followlinks: Enter the directories that symbolic links lead to.
-        entries: Return lists of `DirEntry` instead of names. Their stat() needs no system call.
+        entries: Return lists of `DirEntry` instead of names. Their stat() needs no system call if the
+            directory was listed ahead.
 
     Returns:
         An iterator of (path, directories, other files).
@@ -37,29 +38,37 @@ def walk(top, topdown=True, onerror=None, followlinks=False, *, entries=False):
     [['a'], ['b'], []]
     """
     top = fspath(top)
-    tree = Tree(top, followlinks, entries)
+    # Its threads are started when a directory was not cached.
+    tree = None
     # The path, the number in the tree if it has one, and the lists of a directory to be returned.
     stack = [[top, None, None]]
-    ahead = 1 if entries else 0
+    slow, ahead = 0, 0
     while stack:
         path, number, listed = stack.pop()
         if listed:
             yield path, *listed
             continue
         try:
-            if ahead or number is not None:
+            found = None
+            if not ahead and number is None:
+                if entries:
+                    found = list_cached(path, followlinks, _SLOW, _SLOW_ENTRY)
+                    is_slow = found is None
+                else:
+                    found, is_slow = _list(path, followlinks)
+                slow = slow + 1 if is_slow else 0
+                ahead = _AHEAD if slow > 1 else 0
+            if found:
+                directories, others, numbers = found
+            else:
+                tree = tree or Tree(isinstance(top, bytes), followlinks, entries)
                 if number is None:
-                    number = _tell(tree, path, stack)
+                    number = _tell(tree, path, stack if ahead else [])
                 listing = tree.list(number, path)
                 directories, others = listing.directories, listing.others
-                found = [_LINK if number is None else number for number in listing.numbers]
-                numbers = dict(zip(_names(directories), found))
-                ahead -= not entries and ahead > 0
-            else:
-                begin = perf_counter()
-                directories, others, numbers = _list(path, followlinks)
-                limit = _SLOW + _SLOW_ENTRY * (len(directories) + len(others))
-                ahead = _AHEAD if perf_counter() - begin > limit else 0
+                known = [_LINK if number is None else number for number in listing.numbers]
+                numbers = dict(zip(_names(directories), known))
+                ahead -= ahead > 0
         except OSError as error:
             if onerror is not None:
                 onerror(error)
@@ -68,19 +77,21 @@ def walk(top, topdown=True, onerror=None, followlinks=False, *, entries=False):
             yield path, directories, others
         else:
             stack.append([path, number, (directories, others)])
+        if not directories and not numbers:
+            continue
         wanted = []
         for name in _names(directories):
             below = join(path, name)
             # A name that the program has added has no number.
             number = numbers.pop(name, _ADDED)
-            if number is _LINK or (topdown and not followlinks and islink(below)):
+            if number == _LINK or (topdown and not followlinks and islink(below)):
                 # Also what the program has replaced by a link since.
                 numbers[name] = number
                 continue
             wanted.append([below, None if number is _ADDED else number, None])
-        told = [number for _, number, _ in wanted if number is not None]
-        unwanted = [number for number in numbers.values() if isinstance(number, int)]
-        if told or unwanted:
+        if tree is not None:
+            told = [number for _, number, _ in wanted if number is not None]
+            unwanted = [number for number in numbers.values() if isinstance(number, int)]
             tree.descend(told, unwanted)
         stack.extend(reversed(wanted))
 
@@ -102,7 +113,9 @@ def _tell(tree, path, stack):
 
 
 def _list(path, followlinks):
-    """The names of a directory as os.walk() lists them, and what is known of each directory."""
+    """The names of a directory as os.walk() lists them, with what is known of each directory; and if it
+    was not cached."""
+    begin = perf_counter()
     directories, others, numbers = [], [], {}
     with scandir(path) as found:
         for entry in found:
@@ -116,7 +129,8 @@ def _list(path, followlinks):
             directories.append(entry.name)
             is_entered = followlinks or not entry.is_symlink()
             numbers[entry.name] = None if is_entered else _LINK
-    return directories, others, numbers
+    limit = _SLOW + _SLOW_ENTRY * (len(directories) + len(others))
+    return (directories, others, numbers), perf_counter() - begin > limit
 
 
 def _names(directories):
