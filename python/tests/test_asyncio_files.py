@@ -127,6 +127,7 @@ WRITES = st.one_of(
     st.tuples(st.just("truncate"), st.integers(0, 9000)),
     st.tuples(st.just("truncate")),
     st.tuples(st.just("read"), st.just(10)),
+    st.tuples(st.just("readline")),
 )
 
 
@@ -140,9 +141,6 @@ WRITES = st.one_of(
 def test_writes_are_those_of_open(
     tmp_path_factory: Any, calls: list[Any], mode: str, binary: bool, buffering: int
 ) -> None:
-    if mode == "a":
-        # A read that is refused writes the buffer first, which moves the position to the end.
-        calls = [call for call in calls if call[0] != "read"]
     directory = tmp_path_factory.mktemp("write")
     paths = [directory / "theirs", directory / "ours"]
     for path in paths:
@@ -182,5 +180,28 @@ def test_an_error_handler_may_make_several_characters(tmp_path: Path) -> None:
                     async with asyncio_files.open(path, "r", **given) as ours:
                         for n in [1, 2, 1, 3, 200]:
                             assert await ours.read(n) == theirs.read(n)
+
+    asyncio.run(main())
+
+
+def test_a_refused_call_leaves_the_buffer(tmp_path: Path) -> None:
+    calls: list[Any] = [("seek", 5), ("write", "abc")]
+    refused = [("read", 3), ("readline",), ("read1", 3), ("readinto", bytearray(3)), ("readlines",)]
+
+    async def main() -> None:
+        for mode in ["a", "ab"]:
+            for name, *arguments in refused if mode == "ab" else refused[:2]:
+                paths = [tmp_path / "theirs", tmp_path / "ours"]
+                for path in paths:
+                    path.write_bytes(b"0123456789" * 3)
+                with open(paths[0], mode) as theirs:
+                    async with asyncio_files.open(paths[1], mode) as ours:
+                        for call, given in calls:
+                            data = given.encode() if call == "write" and mode == "ab" else given
+                            assert await getattr(ours, call)(data) == getattr(theirs, call)(data)
+                        expected = outcome(lambda: getattr(theirs, name)(*arguments))
+                        assert await awaited(lambda: getattr(ours, name)(*arguments)) == expected
+                        assert await ours.tell() == theirs.tell(), (mode, name)
+                assert paths[1].read_bytes() == paths[0].read_bytes()
 
     asyncio.run(main())

@@ -2,6 +2,7 @@
 
 import asyncio
 import collections.abc
+import concurrent.futures
 import contextlib
 import errno
 import gc
@@ -772,6 +773,44 @@ def test_cancelled_calls_in_a_thread_keep_their_turn(disk, run):
                 await asyncio.gather(line, return_exceptions=True)
 
     run(main())
+
+
+def test_a_cancelled_call_that_has_not_begun_is_not_made(disk, run):
+    path = disk / "file"
+    path.write_bytes(b"0123456789")
+    opened = []
+
+    def opener(path, flags):
+        opened.append(path)
+        return os.open(path, flags)
+
+    async def main():
+        with concurrent.futures.ThreadPoolExecutor(1) as executor:
+            async with asyncio_files.open(path, "r+b", executor=executor) as file:
+                goes_on = threading.Event()
+                executor.submit(goes_on.wait)
+                calls = [
+                    file.write(b"abc"),
+                    asyncio_files.open(path, opener=opener, executor=executor),
+                ]
+                for call in calls:
+                    with pytest.raises(TimeoutError):
+                        await asyncio.wait_for(call, 0.05)
+                # It is the next one's turn.
+                read = asyncio.create_task(file.read(3))
+                await asyncio.sleep(0.05)
+                goes_on.set()
+                assert await read == b"012"
+                executor.submit(goes_on.clear).result()
+                executor.submit(goes_on.wait)
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(file.close(), 0.05)
+                goes_on.set()
+        # It was closed nevertheless.
+        assert file.closed
+
+    run(main())
+    assert path.read_bytes() == b"0123456789" and not opened
 
 
 def test_an_exception_in_the_loop_wakes_the_other_tasks(make):

@@ -93,6 +93,47 @@ def test_the_protocol_is_known(tmp_path):
     assert fsspec.filesystem("nowait") is fsspec.filesystem("nowait")
 
 
+def test_ranges_are_slices(tmp_path):
+    """fsspec documents them as `like usual python slices`; its memory file system is so."""
+    path, data = str(tmp_path / "a"), bytes(range(20))
+    (tmp_path / "a").write_bytes(data)
+    limits = [None, 0, 1, 5, 6, 19, 20, 21, 30, -1, -5, -19, -20, -21, -30]
+    ranges = [(start, end) for start in limits for end in limits]
+    expected = [data[start:end] for start, end in ranges]
+    fs, memory = fsspec.filesystem("nowait"), fsspec.filesystem("memory")
+    memory.pipe("/a", data)
+    starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
+
+    async def coroutines():
+        fs = NowaitFileSystem(asynchronous=True)
+        one_by_one = [await fs._cat_file(path, *limits) for limits in ranges]
+        return one_by_one, await fs._cat_ranges([path] * len(ranges), starts, ends)
+
+    assert asyncio.run(coroutines()) == (expected, expected)
+    assert fs.cat_ranges([path] * len(ranges), starts, ends) == expected
+    for start, end in ranges:
+        assert memory.cat_file("/a", start, end) == data[start:end]
+        assert fs.cat_file(path, start, end) == data[start:end], (start, end)
+        assert fs.cat(path, start=start, end=end) == data[start:end], (start, end)
+
+
+def test_calls_within_the_loop_of_fsspec(tmp_path):
+    """As with all asynchronous file systems, coroutines are called there."""
+    path = str(tmp_path / "a")
+    (tmp_path / "a").write_bytes(b"abc")
+    fs = fsspec.filesystem("nowait")
+
+    async def within():
+        with pytest.raises(NotImplementedError, match="running loop"):
+            fs.cat_ranges([path], [0], [1])
+        with pytest.raises(NotImplementedError, match="running loop"):
+            fs.cat(path)
+        assert await fs._cat(path) == b"abc"
+        return await fs._cat_ranges([path], [0], [1])
+
+    assert fsspec.asyn.sync(fs.loop, within) == [b"a"]
+
+
 def test_ranges_are_those_of_the_local_file_system(make, disk):
     for i in range(5):
         make(str(i), 100_000 * i)

@@ -76,6 +76,19 @@ class NowaitFileSystem(LocalFileSystem, AsyncFileSystem):  # type: ignore[misc]
         given = (paths, starts, ends, max_gap)
         return sync(self.loop, self._cat_ranges, *given, on_error=on_error, **options)
 
+    def cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **options: Any
+    ) -> bytes:
+        if end is None:
+            return super().cat_file(path, start, **options)  # type: ignore[no-any-return]
+        # If the end is before the start, LocalFileSystem reads up to the end of the file, or raises
+        # ValueError. By fsspec's documentation, a range is a slice.
+        with self.open(path, "rb", **options) as file:
+            is_counted = (start or 0) < 0 or end < 0
+            begin, n = _slice(start, end, file.seek(0, os.SEEK_END) if is_counted else end)
+            file.seek(begin)
+            return file.read(n)  # type: ignore[no-any-return]
+
     def ls(self, path: Any, detail: bool = False, **options: Any) -> list[Any]:
         path = self._strip_protocol(path)
         try:
@@ -247,12 +260,15 @@ async def _range(
     file: asyncio_files.BinaryFile, start: int | None, end: int | None
 ) -> tuple[int, int]:
     """The offset and length of a range of cat_file(), whose limits may count from the end."""
-    start = start or 0
-    if start < 0 or end is None or end < 0:
-        size = (await file.stat()).st_size
-        start = max(0, size + start) if start < 0 else start
-        end = size if end is None else size + end if end < 0 else end
-    return start, max(0, end - start)
+    if (start or 0) < 0 or end is None or end < 0:
+        return _slice(start, end, (await file.stat()).st_size)
+    return _slice(start, end, end)
+
+
+def _slice(start: int | None, end: int | None, size: int) -> tuple[int, int]:
+    """The offset and length of a slice of so many bytes."""
+    begin, end, _ = slice(start, end).indices(size)
+    return begin, max(0, end - begin)
 
 
 async def _each(calls: list[Any], limit: int | None) -> None:

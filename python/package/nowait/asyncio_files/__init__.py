@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from .._nowait import Handle, open_handle, rename, stat, unlink
 from ._binary import BinaryFile, BinaryReader, BinaryWriter
-from ._file import Opened
+from ._file import Call, Opened
 from ._text import DECODERS, HANDLERS, TextFile, TextReader, TextWriter, codec
 
 __all__ = ["BinaryFile", "TextFile", "open", "rename", "scandir", "stat", "unlink"]
@@ -177,12 +177,13 @@ async def _handle(
     if opener is None:
         return await open_handle(file, flags, 0o666)
     loop = asyncio.get_running_loop()
-    call = partial(opener, file, flags)  # type: ignore[arg-type]
+    call = Call(opener, file, flags)
     opening = loop.run_in_executor(executor, call)
     try:
         descriptor = await asyncio.shield(opening)
     except asyncio.CancelledError:
-        opening.add_done_callback(_close_opened)
+        if not call.take_back():
+            opening.add_done_callback(_close_opened)
         raise
     if not isinstance(descriptor, int):
         raise TypeError("expected integer from opener")

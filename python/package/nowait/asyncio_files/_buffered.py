@@ -266,6 +266,11 @@ class Writer(File[Data]):
                     # The callback may not have been called yet.
                     self._has_written(writing)
 
+    async def _prepare(self, name: str) -> None:
+        # A read is refused. As in `io`, the buffer stays.
+        if not name.startswith(("read", "peek")):
+            await self._flush()
+
     def _begin(self) -> asyncio.Future[int]:
         """The write that is under way, or a new one."""
         if self._writing is None:

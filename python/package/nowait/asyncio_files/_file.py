@@ -42,6 +42,29 @@ class Opened(NamedTuple):
         return io.open(descriptor, mode, self.buffering, *text, closefd=closefd)
 
 
+class Call:
+    """A call for a thread. It can be taken back before it begins."""
+
+    def __init__(self, call: Callable[..., Any], *arguments: Any) -> None:
+        # The thread takes it out, or the task that was cancelled.
+        self._calls = [partial(call, *arguments)]
+
+    def __call__(self) -> Any:
+        try:
+            call = self._calls.pop()
+        except IndexError:
+            return None
+        return call()
+
+    def take_back(self) -> bool:
+        """True if the call will not be made."""
+        try:
+            self._calls.pop()
+        except IndexError:
+            return False
+        return True
+
+
 class File(Handle, Generic[Data]):
     """An open file. It is the base of `BinaryFile` and `TextFile`.
 
@@ -67,17 +90,23 @@ class File(Handle, Generic[Data]):
             self._made = self._opened.io(self.fileno(), closefd=False)
         return self._made
 
-    async def _in_turn(self, call: Callable[..., Any], *arguments: Any) -> Any:
+    async def _in_turn(self, call: Callable[[], Any]) -> Any:
         """Calls a function in a thread of the executor. The turn lasts until the function has returned,
         also if the task is cancelled. It is the caller's turn."""
         loop = asyncio.get_running_loop()
         try:
-            called = loop.run_in_executor(self._opened.executor, partial(call, *arguments))
+            called = loop.run_in_executor(self._opened.executor, call)
         except BaseException:
             self._turn.release()
             raise
         called.add_done_callback(self._has_returned)
-        return await asyncio.shield(called)
+        try:
+            return await asyncio.shield(called)
+        except asyncio.CancelledError:
+            if isinstance(call, Call) and call.take_back():
+                called.remove_done_callback(self._has_returned)
+                self._turn.release()
+            raise
 
     def _has_returned(self, called: asyncio.Future[Any]) -> None:
         if not called.cancelled():
@@ -90,17 +119,17 @@ class File(Handle, Generic[Data]):
         await self._turn.take()
         try:
             self._check()
-            await self._flush()
+            await self._prepare(name)
         except BaseException:
             self._turn.release()
             raise
-        return await self._in_turn(self._call, name, *arguments)
+        return await self._in_turn(Call(self._call, name, *arguments))
 
     def _call(self, name: str, *arguments: Any) -> Any:
         return getattr(self._file, name)(*arguments)
 
-    async def _flush(self) -> None:
-        """Writes what a subclass has buffered. It is the caller's turn."""
+    async def _prepare(self, name: str) -> None:
+        """Called before a method of the file object of `io`. It is the caller's turn."""
 
     def _check(self) -> None:
         if self._is_detached:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from .._nowait import Handle, Text, spend
 from ._buffered import Reader, Writer
-from ._file import LARGE, File, Opened, give_way
+from ._file import LARGE, Call, File, Opened, give_way
 
 T = TypeVar("T")
 
@@ -135,7 +135,7 @@ class TextReader(Reader[str], TextFile):
         except BaseException:
             self._turn.release()
             raise
-        return await self._in_turn(self._call, name, size)  # type: ignore[no-any-return]
+        return await self._in_turn(Call(self._call, name, size))  # type: ignore[no-any-return]
 
     async def read(self, n: int | None = -1, /) -> str:
         if n is None or n < 0:
