@@ -1,13 +1,15 @@
 //! `scandir` lists one directory.
 
+use std::ffi::CString;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::task::{Context, Poll, Waker};
 use std::vec;
 
 use nowait::{Scan, StatxMask, scan};
-use pyo3::exceptions::{PyResourceWarning, PyValueError};
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::{PyDeprecationWarning, PyResourceWarning, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyString};
 use rustix::fs::{Mode, OFlags};
 
 use crate::dir_entry::{DirEntry, Directory, Listed};
@@ -65,6 +67,9 @@ pub fn scandir(
         Some(path) => path,
         None => ".".into_pyobject(py)?.into_any(),
     };
+    if let Some(bytes) = bytes_of_buffer(&path)? {
+        path = bytes;
+    }
     let mut options = scan::Options::new();
     if stat {
         options = options.metadata(StatxMask::BASIC_STATS);
@@ -96,6 +101,24 @@ pub fn scandir(
         path: path.unbind(),
         process: std::process::id(),
     })
+}
+
+/// The path in a buffer that is no `bytes`, such as a bytearray. os.scandir() takes it before Python
+/// 3.12.
+fn bytes_of_buffer<'py>(path: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = path.py();
+    let is_path = path.is_instance_of::<PyString>()
+        || path.is_instance_of::<PyBytes>()
+        || path.hasattr("__fspath__")?;
+    if is_path || py.version_info() >= (3, 12) || PyUntypedBuffer::get(path).is_err() {
+        return Ok(None);
+    }
+    let name = path.get_type().name()?;
+    let message =
+        format!("scandir: path should be string, bytes, os.PathLike, integer or None, not {name}");
+    let category = py.get_type::<PyDeprecationWarning>();
+    PyErr::warn(py, &category, &CString::new(message)?, 1)?;
+    py.get_type::<PyBytes>().call1((path,)).map(Some)
 }
 
 impl ScandirIterator {

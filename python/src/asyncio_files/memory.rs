@@ -96,7 +96,7 @@ impl IoBufMut for NewBytes {
     }
 }
 
-/// What is written: the bytes of an object that has a contiguous buffer.
+/// The bytes to write: those of an object that has a contiguous buffer.
 pub enum Source {
     Bytes(SharedBytes),
     Copied(Vec<u8>),
@@ -155,8 +155,8 @@ impl IoBuf for SharedBytes {
 /// meanwhile.
 pub struct Exported {
     buffer: PyUntypedBuffer,
-    /// The memory for a worker. No worker uses it after this was dropped.
-    lent: Option<Arc<Mutex<Option<Slice>>>>,
+    /// The memory for a worker, and the process of the worker. No worker uses it after this was dropped.
+    lent: Option<(Arc<Mutex<Option<Slice>>>, u32)>,
 }
 
 /// The memory of a buffer that is lent to a worker.
@@ -219,14 +219,17 @@ impl Exported {
     /// Lends the memory to a worker.
     pub fn lend(&mut self) -> Borrower {
         let lent = Arc::new(Mutex::new(Some(self.slice())));
-        self.lent = Some(lent.clone());
+        self.lent = Some((lent.clone(), std::process::id()));
         Borrower(lent)
     }
 }
 
 impl Drop for Exported {
     fn drop(&mut self) {
-        if let Some(lent) = &self.lent {
+        if let Some((lent, process)) = &self.lent
+            // A forked child has no worker, which may have had the lock.
+            && *process == std::process::id()
+        {
             // This waits until the piece is copied that a worker copies now.
             *lock(lent) = None;
         }

@@ -17,8 +17,8 @@ pub type Finish = Box<dyn FnOnce(Python<'_>, Kept) -> PyResult<Py<PyAny>> + Send
 /// The part of a request that the engine does.
 pub type InEngine = Pin<Box<dyn Future<Output = Finish> + Send>>;
 
-/// What a request has of the program. It is not in the part for the engine, so that the garbage
-/// collector sees it.
+/// The objects of the program in a request. They are not in the part for the engine, so that the
+/// garbage collector sees them.
 pub enum Kept {
     Nothing,
     Path(Py<PyAny>),
