@@ -1,8 +1,9 @@
 //! The files that the processes of a program have open or mapped, by proc(5).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, makedev, openat, statx};
 
@@ -14,6 +15,13 @@ pub struct Processes {
     known: HashSet<u32>,
     /// The threads that have sent an event.
     threads: HashSet<u32>,
+    /// Returns true if the library does not see the calls of a program although it is loaded.
+    pub is_unseen: Option<fn(&Path) -> bool>,
+    /// The programs for which it was called.
+    asked: HashMap<PathBuf, bool>,
+    /// The processes whose calls the library does not see: their programs, and the bytes that they
+    /// have read from disks. They are looked for if `is_unseen` is set.
+    unseen: HashMap<u32, (PathBuf, u64)>,
 }
 
 /// The files that are in use.
@@ -73,10 +81,50 @@ impl Processes {
                 self.threads.remove(&process);
                 continue;
             }
-            mappings(process, &mut uses);
+            let has_library = mappings(process, &mut uses);
+            self.look(process, has_library);
         }
         uses
     }
+
+    /// Looks if the library sees the calls of a process, which may have executed another program.
+    fn look(&mut self, process: u32, has_library: bool) {
+        let Some(is_unseen) = self.is_unseen else {
+            return;
+        };
+        let Ok(program) = fs::read_link(format!("/proc/{process}/exe")) else {
+            return;
+        };
+        let is_seen = has_library && {
+            let asked = self.asked.entry(program.clone());
+            !*asked.or_insert_with(|| is_unseen(&program))
+        };
+        match read_bytes(process).filter(|_| !is_seen) {
+            Some(bytes) => self.unseen.insert(process, (program, bytes)),
+            None => self.unseen.remove(&process),
+        };
+    }
+
+    /// The programs whose calls the library has not seen, with the bytes that they have read from
+    /// disks, at least. The pages of the program's file and few others are not counted.
+    pub fn unseen(&self) -> BTreeMap<PathBuf, u64> {
+        const FEW: u64 = 1 << 20;
+        let mut sums = BTreeMap::new();
+        for (program, bytes) in self.unseen.values() {
+            let own = fs::metadata(program).map_or(0, |it| it.len());
+            if let Some(bytes) = bytes.checked_sub(own).filter(|&bytes| bytes >= FEW) {
+                *sums.entry(program.clone()).or_default() += bytes;
+            }
+        }
+        sums
+    }
+}
+
+/// The bytes that a process has read from disks.
+fn read_bytes(process: u32) -> Option<u64> {
+    let counts = fs::read_to_string(format!("/proc/{process}/io")).ok()?;
+    let count = |line: &str| line.strip_prefix("read_bytes: ")?.parse().ok();
+    counts.lines().find_map(count)
 }
 
 /// The processes that a process has started.
@@ -136,16 +184,19 @@ fn position(descriptors: &OwnedFd, name: &str) -> Option<u64> {
         .ok()
 }
 
-/// Adds the files that a process has mapped.
-fn mappings(process: u32, uses: &mut Uses) {
+/// Adds the files that a process has mapped. Returns true if the library is among them.
+fn mappings(process: u32, uses: &mut Uses) -> bool {
     let maps = fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
+    let mut has_library = false;
     for line in maps.split(|&byte| byte == b'\n') {
+        has_library |= line.ends_with(b"/libnowait_ahead.so");
         let line = String::from_utf8_lossy(line);
         let inode = line.split_ascii_whitespace().nth(4);
         if let Some(inode @ 1..) = inode.and_then(|word| word.parse().ok()) {
             uses.mapped.insert(inode);
         }
     }
+    has_library
 }
 
 #[cfg(test)]
