@@ -31,7 +31,7 @@ use crate::kept_file::{self, KeptFile};
 use crate::leases::Leases;
 use crate::process::{OtherRights, Process};
 use crate::readahead::Readahead;
-use crate::uses::Processes;
+use crate::uses::{Processes, has_channel};
 
 /// A thread that keeps the page cache.
 pub struct Keeper {
@@ -142,11 +142,12 @@ impl Keeper {
 
 impl State {
     fn new(channel: Arc<Channel>, read_ahead: Receiver<KeptFile>) -> State {
+        let parent = rustix::process::getppid();
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         State {
             channel,
             read_ahead,
-            processes: Processes::default(),
+            processes: Processes::of(parent.map(|it| it.as_raw_nonzero().get().cast_unsigned())),
             found: HashMap::new(),
             parts: HashMap::new(),
             paths: HashMap::new(),
@@ -277,13 +278,14 @@ impl State {
             .entry(event.tid)
             .or_insert_with(|| Process::find(event.tid));
         let process = match found {
-            Some(Err(OtherRights)) => {
+            // A thread of another PID namespace has another number here.
+            Some(Err(OtherRights)) if has_channel(event.tid) != Some(false) => {
                 self.has_others = true;
                 return;
             }
             Some(Ok(process)) => Some(process),
-            None if self.has_others => return,
-            None => None,
+            _ if self.has_others => return,
+            _ => None,
         };
         let new = |held: OwnedFd| KeptFile::new(held, event.id, missing.clone());
         let directory = self.directories.get(&event.stats);

@@ -10,10 +10,12 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, makedev, openat, statx}
 use crate::directory::{FLAGS, Id};
 
 /// The processes of a program.
-#[derive(Default)]
 pub struct Processes {
+    /// The process that has started the program and this one.
+    parent: Option<u32>,
     known: HashSet<u32>,
-    /// The threads that have sent an event.
+    /// Threads that have sent an event. The number may be that of another thread, if it comes from
+    /// another PID namespace.
     threads: HashSet<u32>,
     /// Returns true if the library does not see the calls of a program although it is loaded.
     pub is_unseen: Option<fn(&Path) -> bool>,
@@ -50,13 +52,28 @@ impl Uses {
 }
 
 impl Processes {
-    /// Adds the process of a thread.
+    /// The processes that `parent` has started, and those that they start. This process is not
+    /// among them.
+    pub fn of(parent: Option<u32>) -> Processes {
+        Processes {
+            parent,
+            known: HashSet::new(),
+            threads: HashSet::new(),
+            is_unseen: None,
+            asked: HashMap::new(),
+            unseen: HashMap::new(),
+        }
+    }
+
+    /// Adds the process of a thread, which may have left its parents.
     pub fn add(&mut self, thread: u32) {
         const MAX_THREADS: usize = 10_000;
         if self.threads.len() >= MAX_THREADS {
             self.threads.clear();
         }
         if self.threads.insert(thread)
+            && !self.known.contains(&thread)
+            && has_channel(thread) == Some(true)
             && let Ok(status) = fs::read_to_string(format!("/proc/{thread}/status"))
             && let Some(process) = status.lines().find_map(|line| line.strip_prefix("Tgid:"))
         {
@@ -68,6 +85,9 @@ impl Processes {
     /// position is wanted.
     pub fn uses(&mut self, is_large: impl Fn(Id) -> bool) -> Uses {
         let mut uses = Uses::default();
+        let started = self.parent.map(children).unwrap_or_default();
+        let program = started.into_iter().filter(|it| *it != std::process::id());
+        self.known.extend(program);
         let mut waiting: Vec<u32> = self.known.iter().copied().collect();
         while let Some(process) = waiting.pop() {
             let children = children(process);
@@ -184,6 +204,12 @@ fn position(descriptors: &OwnedFd, name: &str) -> Option<u64> {
         .ok()
 }
 
+/// Returns true if a process has mapped a channel. `None` if it has ended, or must not be looked at.
+pub fn has_channel(process: u32) -> Option<bool> {
+    let maps = fs::read_to_string(format!("/proc/{process}/maps")).ok()?;
+    Some(maps.contains("/memfd:nowait-ahead"))
+}
+
 /// Adds the files that a process has mapped. Returns true if the library is among them.
 fn mappings(process: u32, uses: &mut Uses) -> bool {
     let maps = fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
@@ -217,14 +243,31 @@ mod tests {
 
     /// The position of a file that this process or one of its children uses.
     fn position(id: Id, is_large: bool) -> Option<u64> {
-        let mut processes = Processes::default();
+        let mut processes = Processes::of(None);
+        processes.known.insert(std::process::id());
+        processes.uses(|_| is_large).position(id)
+    }
+
+    #[test]
+    fn the_processes_of_others_are_not_looked_at() {
+        let mut processes = Processes::of(None);
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        [1, 2, child.id()].map(|it| processes.add(it));
+        assert!(processes.known.is_empty());
+        let (_channel, _memory) = nowait_ahead_channel::Channel::create(7).unwrap();
         processes.add(
-            rustix::thread::gettid()
+            rustix::process::getpid()
                 .as_raw_nonzero()
                 .get()
                 .cast_unsigned(),
         );
-        processes.uses(|_| is_large).position(id)
+        assert!(processes.known.contains(&std::process::id()));
+        let mut processes = Processes::of(Some(std::process::id()));
+        processes.uses(|_| true);
+        assert!(processes.known.contains(&child.id()));
+        assert!(!processes.known.contains(&std::process::id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

@@ -833,6 +833,27 @@ fn a_process_that_is_left_behind_uses_the_cache_as_without() {
     }
 }
 
+/// The numbers of its threads are those of other threads outside.
+#[test]
+fn files_of_a_pid_namespace_are_evicted_and_other_processes_are_left_alone() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    let sizes = [20_000, 300_000, 9 * MIB];
+    let paths = sizes.map(|size| cold(at.join(format!("f{size}")), size));
+    let mut files = Files::new(paths);
+    let script = "unshare --pid --fork sh -c 'cat f* >/dev/null; cat f* >new'";
+    check(|| {
+        files.arrange(&mut Random(4));
+        let said = run_well(surveys(&["--stats"], script).current_dir(at));
+        assert!(!said.err.contains("not known"), "{said:?}");
+        assert_eq!(pages(&at.join("new")), BTreeSet::new());
+        files.are_as_before(script)
+    });
+}
+
 /// The shell that starts `nowait run` opens these files.
 #[test]
 fn standard_input_and_output_are_surveyed() {
