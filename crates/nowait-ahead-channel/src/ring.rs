@@ -48,6 +48,8 @@ struct Memory {
     read: Line<AtomicU64>,
     /// The pauses of all programs since the reader has taken one.
     pauses: Line<AtomicU32>,
+    /// 1 if a program cannot unmount a filesystem.
+    is_busy: AtomicU32,
     counts: Line<[AtomicU64; 2]>,
     evicted: Line<Evicted>,
     slots: [Slot; SLOTS],
@@ -257,6 +259,16 @@ impl Channel {
     pub fn may_pause(&self) -> bool {
         const MAX: u32 = 100;
         self.0.pauses.0.fetch_add(1, Ordering::Relaxed) < MAX
+    }
+
+    /// Asks the reader to have no file open: a program cannot unmount a filesystem.
+    pub fn ask_to_let_go(&self) {
+        self.0.is_busy.store(1, Ordering::Relaxed);
+    }
+
+    /// Returns true if a program has asked to have no file open since the last call.
+    pub fn is_to_let_go(&self) -> bool {
+        self.0.is_busy.swap(0, Ordering::Relaxed) != 0
     }
 
     /// Returns the number of the event.

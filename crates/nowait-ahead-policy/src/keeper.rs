@@ -31,7 +31,7 @@ use crate::kept_file::{self, KeptFile};
 use crate::leases::Leases;
 use crate::process::{OtherRights, Process};
 use crate::readahead::Readahead;
-use crate::uses::Processes;
+use crate::uses::{Processes, has_channel};
 
 /// A thread that keeps the page cache.
 pub struct Keeper {
@@ -45,6 +45,9 @@ pub struct Keeper {
 pub struct Kept {
     /// The directory of each mount, with its sums.
     pub mounts: BTreeMap<String, Sums>,
+    /// Programs whose calls the library has not seen, with the bytes that they have read from disks,
+    /// at least.
+    pub unseen: BTreeMap<PathBuf, u64>,
     /// The number of events that were lost.
     pub lost: u64,
 }
@@ -111,13 +114,19 @@ const LONGEST: Duration = Duration::from_secs(10);
 
 impl Keeper {
     /// Starts the thread. If that fails, nothing is evicted. What `readahead` reads from now on is
-    /// evicted when the program has ended.
-    pub fn start(channel: Arc<Channel>, readahead: &Readahead) -> Keeper {
+    /// evicted when the program has ended. `is_unseen` returns true if the library does not see the
+    /// calls of a program. If it is `None`, such programs are not looked for.
+    pub fn start(
+        channel: Arc<Channel>,
+        readahead: &Readahead,
+        is_unseen: Option<fn(&Path) -> bool>,
+    ) -> Keeper {
         let (before_readahead, read_ahead) = mpsc::channel();
         readahead.give_back(before_readahead);
         let stop = Arc::new(AtomicBool::new(false));
         let (to, end) = mpsc::channel();
         let (stopped, mut state) = (stop.clone(), State::new(channel.clone(), read_ahead));
+        state.processes.is_unseen = is_unseen;
         let thread = std::thread::Builder::new().name("keep".to_owned());
         let _ = thread.spawn(move || drop(to.send(state.run(&stopped))));
         Keeper { channel, stop, end }
@@ -133,11 +142,12 @@ impl Keeper {
 
 impl State {
     fn new(channel: Arc<Channel>, read_ahead: Receiver<KeptFile>) -> State {
+        let parent = rustix::process::getppid();
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         State {
             channel,
             read_ahead,
-            processes: Processes::default(),
+            processes: Processes::of(parent.map(|it| it.as_raw_nonzero().get().cast_unsigned())),
             found: HashMap::new(),
             parts: HashMap::new(),
             paths: HashMap::new(),
@@ -163,6 +173,9 @@ impl State {
                 && !left.is_zero()
             {
                 reader.read_after(DELAY.min(left), deadline, |event| self.handle(event));
+                if channel.is_to_let_go() {
+                    self.let_go();
+                }
             }
             interval = INTERVAL.max(self.check() * SHARE);
         }
@@ -265,13 +278,14 @@ impl State {
             .entry(event.tid)
             .or_insert_with(|| Process::find(event.tid));
         let process = match found {
-            Some(Err(OtherRights)) => {
+            // A thread of another PID namespace has another number here.
+            Some(Err(OtherRights)) if has_channel(event.tid) != Some(false) => {
                 self.has_others = true;
                 return;
             }
             Some(Ok(process)) => Some(process),
-            None if self.has_others => return,
-            None => None,
+            _ if self.has_others => return,
+            _ => None,
         };
         let new = |held: OwnedFd| KeptFile::new(held, event.id, missing.clone());
         let directory = self.directories.get(&event.stats);
@@ -324,6 +338,13 @@ impl State {
         self.files.insert(id, file);
     }
 
+    /// Holds no file from now on.
+    fn let_go(&mut self) {
+        self.mounts.clear();
+        self.files.values_mut().for_each(KeptFile::let_go);
+        self.held = 0;
+    }
+
     /// Evicts files that the program does not use any more, and the windows behind its position in
     /// large ones. Returns how long it took to find the files and those that are in use.
     fn check(&mut self) -> Duration {
@@ -331,7 +352,7 @@ impl State {
         self.found.clear();
         self.take_read_ahead();
         self.find_renamed();
-        if self.files.is_empty() {
+        if self.files.is_empty() && self.processes.is_unseen.is_none() {
             return began.elapsed();
         }
         let files = &self.files;
@@ -412,6 +433,7 @@ impl State {
         let named = sums.into_iter().map(|(id, sums)| (name(id), sums));
         Kept {
             mounts: named.collect(),
+            unseen: self.processes.unseen(),
             lost,
         }
     }

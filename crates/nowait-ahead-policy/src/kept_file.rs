@@ -58,8 +58,8 @@ const WINDOW: u64 = 8 << 20;
 /// A file with this size is evicted behind its reader.
 const LARGE: u64 = 4 * WINDOW;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// The time after which changed pages are looked at again. The kernel writes them after 5 to 30
-/// seconds, or earlier if a program asks for it.
+/// The time after which changed pages are looked at again. Later ones are up to five times as long:
+/// the kernel writes them after 5 to 30 seconds, or earlier if a program asks for it.
 const DIRTY_PAUSE: Duration = Duration::from_secs(1);
 /// A process may have opened and surveyed the file before the eviction. It has the file open at the
 /// next look, or has read pages that are found then.
@@ -177,7 +177,7 @@ impl KeptFile {
         let left = self.evict_all(false);
         self.next = now
             + match left {
-                Some(Left { is_dirty: true, .. }) => DIRTY_PAUSE,
+                Some(Left { is_dirty: true, .. }) => DIRTY_PAUSE * self.attempts.clamp(1, 5),
                 _ => FIRST_PAUSE * (1 << self.attempts.min(5)),
             };
         self.attempts += 1;

@@ -1,19 +1,29 @@
 //! The files that the processes of a program have open or mapped, by proc(5).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, makedev, openat, statx};
 
 use crate::directory::{FLAGS, Id};
 
 /// The processes of a program.
-#[derive(Default)]
 pub struct Processes {
+    /// The process that has started the program and this one.
+    parent: Option<u32>,
     known: HashSet<u32>,
-    /// The threads that have sent an event.
+    /// Threads that have sent an event. The number may be that of another thread, if it comes from
+    /// another PID namespace.
     threads: HashSet<u32>,
+    /// Returns true if the library does not see the calls of a program although it is loaded.
+    pub is_unseen: Option<fn(&Path) -> bool>,
+    /// The programs for which it was called.
+    asked: HashMap<PathBuf, bool>,
+    /// The processes whose calls the library does not see: their programs, and the bytes that they
+    /// have read from disks. They are looked for if `is_unseen` is set.
+    unseen: HashMap<u32, (PathBuf, u64)>,
 }
 
 /// The files that are in use.
@@ -42,13 +52,28 @@ impl Uses {
 }
 
 impl Processes {
-    /// Adds the process of a thread.
+    /// The processes that `parent` has started, and those that they start. This process is not
+    /// among them.
+    pub fn of(parent: Option<u32>) -> Processes {
+        Processes {
+            parent,
+            known: HashSet::new(),
+            threads: HashSet::new(),
+            is_unseen: None,
+            asked: HashMap::new(),
+            unseen: HashMap::new(),
+        }
+    }
+
+    /// Adds the process of a thread, which may have left its parents.
     pub fn add(&mut self, thread: u32) {
         const MAX_THREADS: usize = 10_000;
         if self.threads.len() >= MAX_THREADS {
             self.threads.clear();
         }
         if self.threads.insert(thread)
+            && !self.known.contains(&thread)
+            && has_channel(thread) == Some(true)
             && let Ok(status) = fs::read_to_string(format!("/proc/{thread}/status"))
             && let Some(process) = status.lines().find_map(|line| line.strip_prefix("Tgid:"))
         {
@@ -60,6 +85,9 @@ impl Processes {
     /// position is wanted.
     pub fn uses(&mut self, is_large: impl Fn(Id) -> bool) -> Uses {
         let mut uses = Uses::default();
+        let started = self.parent.map(children).unwrap_or_default();
+        let program = started.into_iter().filter(|it| *it != std::process::id());
+        self.known.extend(program);
         let mut waiting: Vec<u32> = self.known.iter().copied().collect();
         while let Some(process) = waiting.pop() {
             let children = children(process);
@@ -73,10 +101,50 @@ impl Processes {
                 self.threads.remove(&process);
                 continue;
             }
-            mappings(process, &mut uses);
+            let has_library = mappings(process, &mut uses);
+            self.look(process, has_library);
         }
         uses
     }
+
+    /// Looks if the library sees the calls of a process, which may have executed another program.
+    fn look(&mut self, process: u32, has_library: bool) {
+        let Some(is_unseen) = self.is_unseen else {
+            return;
+        };
+        let Ok(program) = fs::read_link(format!("/proc/{process}/exe")) else {
+            return;
+        };
+        let is_seen = has_library && {
+            let asked = self.asked.entry(program.clone());
+            !*asked.or_insert_with(|| is_unseen(&program))
+        };
+        match read_bytes(process).filter(|_| !is_seen) {
+            Some(bytes) => self.unseen.insert(process, (program, bytes)),
+            None => self.unseen.remove(&process),
+        };
+    }
+
+    /// The programs whose calls the library has not seen, with the bytes that they have read from
+    /// disks, at least. The pages of the program's file and few others are not counted.
+    pub fn unseen(&self) -> BTreeMap<PathBuf, u64> {
+        const FEW: u64 = 1 << 20;
+        let mut sums = BTreeMap::new();
+        for (program, bytes) in self.unseen.values() {
+            let own = fs::metadata(program).map_or(0, |it| it.len());
+            if let Some(bytes) = bytes.checked_sub(own).filter(|&bytes| bytes >= FEW) {
+                *sums.entry(program.clone()).or_default() += bytes;
+            }
+        }
+        sums
+    }
+}
+
+/// The bytes that a process has read from disks.
+fn read_bytes(process: u32) -> Option<u64> {
+    let counts = fs::read_to_string(format!("/proc/{process}/io")).ok()?;
+    let count = |line: &str| line.strip_prefix("read_bytes: ")?.parse().ok();
+    counts.lines().find_map(count)
 }
 
 /// The processes that a process has started.
@@ -136,16 +204,25 @@ fn position(descriptors: &OwnedFd, name: &str) -> Option<u64> {
         .ok()
 }
 
-/// Adds the files that a process has mapped.
-fn mappings(process: u32, uses: &mut Uses) {
+/// Returns true if a process has mapped a channel. `None` if it has ended, or must not be looked at.
+pub fn has_channel(process: u32) -> Option<bool> {
+    let maps = fs::read_to_string(format!("/proc/{process}/maps")).ok()?;
+    Some(maps.contains("/memfd:nowait-ahead"))
+}
+
+/// Adds the files that a process has mapped. Returns true if the library is among them.
+fn mappings(process: u32, uses: &mut Uses) -> bool {
     let maps = fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
+    let mut has_library = false;
     for line in maps.split(|&byte| byte == b'\n') {
+        has_library |= line.ends_with(b"/libnowait_ahead.so");
         let line = String::from_utf8_lossy(line);
         let inode = line.split_ascii_whitespace().nth(4);
         if let Some(inode @ 1..) = inode.and_then(|word| word.parse().ok()) {
             uses.mapped.insert(inode);
         }
     }
+    has_library
 }
 
 #[cfg(test)]
@@ -166,14 +243,31 @@ mod tests {
 
     /// The position of a file that this process or one of its children uses.
     fn position(id: Id, is_large: bool) -> Option<u64> {
-        let mut processes = Processes::default();
+        let mut processes = Processes::of(None);
+        processes.known.insert(std::process::id());
+        processes.uses(|_| is_large).position(id)
+    }
+
+    #[test]
+    fn the_processes_of_others_are_not_looked_at() {
+        let mut processes = Processes::of(None);
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        [1, 2, child.id()].map(|it| processes.add(it));
+        assert!(processes.known.is_empty());
+        let (_channel, _memory) = nowait_ahead_channel::Channel::create(7).unwrap();
         processes.add(
-            rustix::thread::gettid()
+            rustix::process::getpid()
                 .as_raw_nonzero()
                 .get()
                 .cast_unsigned(),
         );
-        processes.uses(|_| is_large).position(id)
+        assert!(processes.known.contains(&std::process::id()));
+        let mut processes = Processes::of(Some(std::process::id()));
+        processes.uses(|_| true);
+        assert!(processes.known.contains(&child.id()));
+        assert!(!processes.known.contains(&std::process::id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

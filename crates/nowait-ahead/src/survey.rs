@@ -201,6 +201,23 @@ pub fn closes_stream(stream: *mut FILE) {
     }
 }
 
+/// The program unmounts a filesystem. `nowait run` may hold files of it.
+pub fn unmounts(call: impl Fn() -> c_int) -> c_int {
+    const TRIES: u32 = 100;
+    let mut result = call();
+    for _ in 0..TRIES {
+        // SAFETY: the address of this thread's errno.
+        let is_busy = result != 0 && unsafe { *libc::__errno_location() } == libc::EBUSY;
+        let Some(channel) = surveys().filter(|_| is_busy) else {
+            break;
+        };
+        channel.ask_to_let_go();
+        let _ = nanosleep(&PAUSE);
+        result = call();
+    }
+    result
+}
+
 /// A number that no other claim has. `None` in an old C library, where threads have no ID.
 fn token(thread: u32) -> Option<u64> {
     static COUNT: AtomicU32 = AtomicU32::new(0);

@@ -167,12 +167,12 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
         walk: args.walk.clone(),
         readahead: Readahead::new(events.as_ref().map(shared), args.data, available),
         surveys: surveys.map(shared),
+        wants_report: args.stats,
     };
     let end = supervise(
         &command,
         &mut work,
         [&events, &kept].map(|it| it.as_ref().map(|it| &*it.0)),
-        args.stats,
     );
     let kept = group.as_mut().and_then(Group::end);
     if args.stats {
@@ -186,7 +186,6 @@ fn supervise(
     command: &Command,
     work: &mut Work,
     [events, kept]: [Option<&Channel>; 2],
-    wants_report: bool,
 ) -> Result<End, Problem> {
     let mut helper = None;
     if !work.walk.is_empty() {
@@ -212,10 +211,10 @@ fn supervise(
         channel.listen(Listening::Off);
     }
     let report = match helper {
-        Some(helper) => helper.stop(wants_report),
+        Some(helper) => helper.stop(work.wants_report),
         None => Some(work.report()),
     };
-    if wants_report {
+    if work.wants_report {
         let missing = "nowait: the report is missing: the process that reads ahead does not answer";
         let report = report.as_deref().map_or(missing, str::trim_end);
         if !report.is_empty() {

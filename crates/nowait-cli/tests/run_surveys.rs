@@ -768,6 +768,27 @@ fn a_program_keeps_its_leases() {
     });
 }
 
+/// The data of the file is not written for seconds. `nowait run` waits for that to evict it.
+#[test]
+fn a_program_unmounts_a_filesystem_that_it_has_written_to() {
+    if !is_root() {
+        return;
+    }
+    let mount = mounted!(Filesystem::Ext4);
+    let script = format!(
+        "echo text >{0}/file; sleep 0.1; umount {0}",
+        word(mount.path())
+    );
+    run_well(&mut surveys(&[], &script));
+    // One that is in use is not unmounted.
+    let script = format!("exec 3>{0}/file; umount {0}", word(mount.path()));
+    let said = run(&mut surveys(&[], &script));
+    assert!(
+        said.code == Some(32) && said.err.contains("busy"),
+        "{said:?}"
+    );
+}
+
 #[test]
 fn a_program_unmounts_what_it_has_mounted() {
     if !is_root() {
@@ -778,7 +799,7 @@ fn a_program_unmounts_what_it_has_mounted() {
     let at = directory.path();
     cold(at.join("file"), 300_000);
     let script = "truncate -s 64M image; mkfs.ext4 -q image; mkdir m; mount -o loop image m; \
-                  cp file m; cp file m/other; sleep 0.2; umount m";
+                  cp file m; cp file m/other; sleep 0.2; LD_PRELOAD= umount m";
     run_well(surveys(&[], script).current_dir(at));
 }
 
@@ -810,6 +831,27 @@ fn a_process_that_is_left_behind_uses_the_cache_as_without() {
             !pages(&read).is_empty()
         });
     }
+}
+
+/// The numbers of its threads are those of other threads outside.
+#[test]
+fn files_of_a_pid_namespace_are_evicted_and_other_processes_are_left_alone() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    let sizes = [20_000, 300_000, 9 * MIB];
+    let paths = sizes.map(|size| cold(at.join(format!("f{size}")), size));
+    let mut files = Files::new(paths);
+    let script = "unshare --pid --fork sh -c 'cat f* >/dev/null; cat f* >new'";
+    check(|| {
+        files.arrange(&mut Random(4));
+        let said = run_well(surveys(&["--stats"], script).current_dir(at));
+        assert!(!said.err.contains("not known"), "{said:?}");
+        assert_eq!(pages(&at.join("new")), BTreeSet::new());
+        files.are_as_before(script)
+    });
 }
 
 /// The shell that starts `nowait run` opens these files.
@@ -1014,6 +1056,38 @@ fn one_line_says_why_the_cache_is_not_kept() {
         line.contains("is a static program") && line.contains("the page cache is not kept"),
         "{said:?}"
     );
+}
+
+#[test]
+fn the_report_has_a_line_for_programs_whose_calls_are_not_seen() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    let file = cold(at.join("file"), 4 * MIB);
+    let maps = compile("cc", "maps.c", &["-std=gnu11", "-static"], at);
+    let script = format!("sleep 0.3 | {} file wait", word(&maps));
+    let said = run_well(surveys(&["--stats"], &script).current_dir(at));
+    let line = said.err.lines().find(|it| it.contains("not known"));
+    let line = line.unwrap_or_else(|| panic!("{said:?}"));
+    assert!(
+        line.contains("M or more that ") && line.contains(word(&maps)),
+        "{line}"
+    );
+    // Programs that read much metadata, and libraries that are not cached.
+    fs::create_dir(at.join("tree")).unwrap();
+    (0..300).for_each(|n| drop(cold(at.join(format!("tree/{n}")), n)));
+    for script in [
+        "du -s tree",
+        "find tree",
+        "tar -cf a.tar tree",
+        "python3 -c 'import json'",
+    ] {
+        evict(&file);
+        let said = run_well(surveys(&["--stats"], script).current_dir(at));
+        assert!(!said.err.contains("not known"), "{said:?}");
+    }
 }
 
 /// The program changes the mode, so that its user can open the files no more.

@@ -42,6 +42,11 @@ pub fn note(name: &OsStr, ahead: bool) -> Option<String> {
     })
 }
 
+/// Returns true if a program that loads a library makes system calls that the library does not see.
+pub fn is_unseen(path: &Path) -> bool {
+    look(path, 0) == Some(Why::Go)
+}
+
 /// The file of a command, as execvp(3) finds it.
 pub fn find(name: &OsStr) -> Option<PathBuf> {
     let is_program = |file: &PathBuf| {

@@ -16,7 +16,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
-use super::report;
+use super::{command, report};
 use crate::problem::Problem;
 
 /// The work of a helper.
@@ -40,6 +40,8 @@ pub struct Work {
     pub readahead: Readahead,
     /// The channel with surveys of the page cache, if they keep it.
     pub surveys: Option<Arc<Channel>>,
+    /// A report is wanted.
+    pub wants_report: bool,
 }
 
 /// A helper that runs.
@@ -151,7 +153,10 @@ impl Work {
             end();
         }
         let surveys = self.surveys.clone();
-        let keeper = surveys.map(|channel| Keeper::start(channel, &self.readahead));
+        let is_unseen = self
+            .wants_report
+            .then_some(command::is_unseen as fn(&Path) -> bool);
+        let keeper = surveys.map(|channel| Keeper::start(channel, &self.readahead, is_unseen));
         if !self.walk.is_empty() {
             let begun = self.begin_walks();
             let message = match &begun {

@@ -18,7 +18,7 @@ pub fn text(report: &Report) -> String {
 /// The lines for the page cache that was kept by surveys.
 pub fn kept(kept: &Kept) -> String {
     let mut lines = String::new();
-    if kept.mounts.is_empty() {
+    if kept.mounts.is_empty() && kept.unseen.is_empty() {
         lines.push_str("page cache: no pages were added\n");
     }
     for (mount, sums) in &kept.mounts {
@@ -31,6 +31,12 @@ pub fn kept(kept: &Kept) -> String {
             let files = plural(sums.unknown, "file");
             lines += &format!("page cache of {files} on {mount}: not known any more\n");
         }
+    }
+    for (program, bytes) in &kept.unseen {
+        let (bytes, program) = (Size(*bytes), program.display());
+        lines += &format!(
+            "page cache of {bytes} or more that {program} read: not known, no library sees its calls\n"
+        );
     }
     if kept.lost > 0 {
         lines += &format!("page cache: {} lost\n", plural(kept.lost, "event"));

@@ -11,7 +11,8 @@ use crate::engine::Engine;
 use crate::handle::Handle;
 use crate::kernel::flags::RwFlags;
 use crate::op::{Call, Op};
-use crate::residency::{Kept, Probe, Span, Use, fd_for_eviction, retry_evictions, stop_retrying};
+use crate::residency::{Kept, Span, Use, retry_evictions, stop_retrying};
+use crate::sys::descriptor_table::hold;
 use crate::sys::stat;
 
 /// An open file whose reads and writes are surveyed. The last clone of the file evicts.
@@ -100,8 +101,8 @@ impl KeepCache {
         })
     }
 
-    /// Has a worker do this. `work` must not hold a descriptor of the program, which may execute the
-    /// file after it has closed it.
+    /// Has a worker do this. `work` must not hold a descriptor for writing: the program may execute
+    /// the file after it has closed it.
     fn on_worker(&self, work: impl FnOnce() + Send + 'static) -> bool {
         self.engine.advise(Op::from(Call::new(move || {
             work();
@@ -130,11 +131,12 @@ impl Drop for Access<'_> {
                 eviction.run(&handle.probe());
             }
             Evicts::Worker => {
-                let Ok(fd) = fd_for_eviction(handle.as_fd()) else {
+                let Ok(held) = hold(handle.as_fd()) else {
                     return;
                 };
+                let eviction = Arc::new(eviction);
                 self.of.on_worker(move || {
-                    let _ = Probe::new(&fd).map(|probe| eviction.run(&probe));
+                    eviction.run_elsewhere(&held);
                 });
             }
         }

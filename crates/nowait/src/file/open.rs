@@ -161,10 +161,12 @@ impl OpenOptions {
         ///   the cache.
         /// - Written data is evicted once it is written back. When the file is closed, a worker
         ///   waits for that, at most for 2 seconds, and for at most 256 files at a time. To be sure,
-        ///   call [`sync_data`](File::sync_data) before. Meanwhile the worker has the file open for
-        ///   reading.
+        ///   call [`sync_data`](File::sync_data) before. Meanwhile the worker has a descriptor of the
+        ///   file, of O_PATH.
         /// - Pages that another process reads first while the window is not yet evicted may be
         ///   evicted, too. Pages that another process maps, locks or has changed stay.
+        /// - The process keeps its locks of fcntl(2) on the file. On overlayfs it loses them, because
+        ///   the file is opened and closed for each question to the kernel.
         /// - It applies to the reads and writes of [`File`]. It does not apply to operations on
         ///   its handle, mappings, and the tokio file.
         ///

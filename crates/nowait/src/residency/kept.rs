@@ -21,17 +21,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::num::NonZeroU64;
 use std::ops::{Range, RangeInclusive};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Advice, AtFlags, OFlags, StatxFlags, fadvise, makedev, statx};
-use rustix::io::fcntl_dupfd_cloexec;
+use rustix::fs::{Advice, AtFlags, StatxFlags, fadvise, makedev, statx};
 
 use super::{Answer, Probe, Source, page_size};
 use crate::sys::Errno;
+use crate::sys::descriptor_table::{hold, with_reopened};
 use crate::sys::process::{Owner, PerProcess};
-use crate::sys::reopen::reopen;
 use crate::sys::stat;
 use crate::sys::sync::{Condvar, Mutex, lock, wait_timeout};
 
@@ -65,8 +64,9 @@ type Id = (u64, u64, i64, u32);
 /// An eviction that is repeated until no page stays.
 #[derive(Debug)]
 struct Pending {
-    fd: OwnedFd,
-    eviction: Eviction,
+    /// A descriptor of O_PATH.
+    held: OwnedFd,
+    eviction: Arc<Eviction>,
     attempts: u32,
     /// The time of the next attempt.
     next: Instant,
@@ -485,6 +485,13 @@ impl Eviction {
         stayed.is_empty()
     }
 
+    /// The same in a thread whose descriptors have no effect on locks of the program. `held` is a
+    /// descriptor of O_PATH.
+    pub(crate) fn run_elsewhere(self: Arc<Self>, held: &OwnedFd) -> bool {
+        let run = move |fd: &OwnedFd| Probe::new(fd).is_ok_and(|probe| self.run(&probe));
+        with_reopened(held.as_fd(), run).unwrap_or(false)
+    }
+
     /// Returns true if it evicts at most one window.
     pub(crate) fn is_small(&self) -> bool {
         self.windows.len() <= 1
@@ -511,32 +518,22 @@ impl Eviction {
     /// has to run it.
     #[must_use]
     pub(crate) fn defer(self, probe: &Probe<'_>) -> bool {
-        let fd = fd_for_eviction(probe.fd);
+        let held = hold(probe.fd);
         let (files, news) = files();
         let mut files = lock(files);
-        let (Ok(fd), true) = (fd, files.pending.len() < MAX_PENDING) else {
+        let (Ok(held), true) = (held, files.pending.len() < MAX_PENDING) else {
             drop(files);
             self.kept.forget();
             return false;
         };
         files.pending.push(Pending {
-            fd,
-            eviction: self,
+            held,
+            eviction: Arc::new(self),
             attempts: 0,
             next: Instant::now() + FIRST_PAUSE,
         });
         news.notify_one();
         !std::mem::replace(&mut files.has_worker, true)
-    }
-}
-
-/// A descriptor for an eviction after the file is closed. A descriptor for writing would keep the
-/// file from being executed, so such a file is opened again if it may be read.
-pub(crate) fn fd_for_eviction(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    let reads_only = stat::flags(fd)? & OFlags::ACCMODE == OFlags::RDONLY;
-    match reads_only.then(|| fcntl_dupfd_cloexec(fd, 0)) {
-        Some(copy) => copy,
-        None => reopen(fd).or_else(|_| fcntl_dupfd_cloexec(fd, 0)),
     }
 }
 
@@ -569,7 +566,7 @@ pub(crate) fn retry_evictions() {
 impl Pending {
     /// Evicts once. Returns `None` if it was the last attempt, or no page can stay.
     fn attempt(mut self) -> Option<Pending> {
-        let is_clean = Probe::new(&self.fd).is_ok_and(|probe| self.eviction.run(&probe));
+        let is_clean = self.eviction.clone().run_elsewhere(&self.held);
         let has_late = lock(&self.eviction.kept.windows).has_late;
         self.attempts += 1;
         if self.attempts == ATTEMPTS || is_clean && !has_late {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::future::Future;
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::task::{Context, Waker};
@@ -17,7 +17,7 @@ use nowait::residency::Reason;
 use nowait::{File, Mode, OpenOptions};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
-use rustix::fs::Advice;
+use rustix::fs::{Advice, FlockOperation};
 use slowdisk::{Filesystem, TestMount};
 
 use crate::common::backends::backends;
@@ -207,6 +207,58 @@ fn pages_behind_the_reader_are_evicted_while_the_file_is_open() {
             });
         }
     }
+}
+
+/// Closing any descriptor of a file drops the locks of fcntl(2) that a process has on it.
+#[test]
+fn the_program_keeps_its_locks_while_pages_are_evicted() {
+    let size = 120 * MIB;
+    for filesystem in ON_DISK {
+        let Some((_mount, sample)) = sample(filesystem, size) else {
+            continue;
+        };
+        let engine = Engine::new().expect("an engine");
+        keeps(&sample, &BTreeSet::new(), || {
+            let file = open(&engine, &sample.path, true);
+            rustix::fs::fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).expect("lock");
+            for at in (0..size).step_by(1 << 20) {
+                pollster::block_on(check_by_future(&file, &sample, at, 1 << 20));
+            }
+            wait_until("the windows behind the reader are evicted", || {
+                let pages = nowait::residency::residency(&file, 0..u64::MAX).expect("an answer");
+                pages.known().expect("a count").cached <= 64 * MIB / PAGE
+            });
+            wait_until("no eviction is left to do", || !is_held(&sample.path));
+            assert!(is_locked(&sample.path), "{filesystem}: after an eviction");
+            // The last window is evicted again after it is written.
+            let bytes = sample.expected(MIB, 5_000).to_vec();
+            let written = pollster::block_on(file.write_all_at(bytes, MIB));
+            written.result.expect("write");
+            drop(file);
+            let again = fs::File::open(&sample.path).expect("open");
+            rustix::fs::fcntl_lock(&again, FlockOperation::NonBlockingLockShared).expect("lock");
+            wait_until("no eviction is left to do", || !is_held(&sample.path));
+            assert!(
+                is_locked(&sample.path),
+                "{filesystem}: after the file was closed"
+            );
+        });
+    }
+}
+
+/// True if this process has a lock of fcntl(2) on the file.
+fn is_locked(path: &Path) -> bool {
+    let inode = fs::metadata(path).expect("metadata").ino();
+    let end = format!(":{inode} 0 EOF");
+    let locks = fs::read_to_string("/proc/locks").expect("locks");
+    let process = format!(" {} ", std::process::id());
+    let mut of_file = locks.lines().filter(|lock| lock.ends_with(&end));
+    of_file.any(|lock| lock.contains("POSIX") && lock.contains(&process))
+}
+
+/// True if this process has a descriptor of O_PATH of the file.
+fn is_held(path: &Path) -> bool {
+    flags_of(path).any(|flags| flags & libc::O_PATH as u32 != 0)
 }
 
 #[test]
@@ -442,16 +494,19 @@ fn a_program_that_was_just_written_can_be_executed() {
 
 /// True if this process has a descriptor of the file that it may write with.
 fn is_open_for_writing(path: &Path) -> bool {
-    let descriptors = fs::read_dir("/proc/self/fd")
-        .expect("descriptors")
-        .flatten();
-    let mut of_file = descriptors.filter(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == path));
-    of_file.any(|fd| {
+    flags_of(path).any(|flags| flags & 3 != 0)
+}
+
+/// The flags of the descriptors of a file that this process has.
+fn flags_of(path: &Path) -> impl Iterator<Item = u32> {
+    let descriptors = fs::read_dir("/proc/self/fd").expect("descriptors");
+    let of_file = |fd: &fs::DirEntry| fs::read_link(fd.path()).is_ok_and(|to| to == path);
+    let descriptors: Vec<_> = descriptors.flatten().filter(of_file).collect();
+    descriptors.into_iter().filter_map(|fd| {
         let name = fd.file_name().into_string().expect("a number");
-        let info = fs::read_to_string(format!("/proc/self/fdinfo/{name}")).unwrap_or_default();
-        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
-        let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
-        flags.is_some_and(|flags| flags & 3 != 0)
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{name}")).ok()?;
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        u32::from_str_radix(flags.trim(), 8).ok()
     })
 }
 
