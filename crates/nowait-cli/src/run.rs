@@ -91,11 +91,10 @@ Without that right, the preloaded library asks for the residency of each file th
 behind the program: of large files in windows of 8 MiB, of others when they are closed, and of files that --data reads ahead when
 the program has ended. No page is evicted of files that the user neither owns nor may write, of files in a process with a
 sandbox, and of files that the library does not see: programs themselves, their libraries, and files of static programs and those
-in Go. Files that are read by pread(2) are evicted when they are closed. A filesystem cannot be unmounted for some milliseconds
-after its last file was closed.
+in Go. Files that are read by pread(2) are evicted when they are closed. While a program unmounts a filesystem, its files are let go.
 
 With either, posix_fadvise(2) with POSIX_FADV_DONTNEED evicts nothing, since it would also evict pages that were cached before, and
-copy_file_range(2) copies at most 8 MiB in a call. If `nowait run` is killed, pages that were not evicted yet stay. The group stays until
+copy_file_range(2) copies 8 MiB after 8 MiB. If `nowait run` is killed, pages that were not evicted yet stay. The group stays until
 the next `nowait run --keep-cache`. Data that is not written after 10 seconds stays, too.
 
 Environment:
