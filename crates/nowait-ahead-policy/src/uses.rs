@@ -252,7 +252,9 @@ mod tests {
     fn the_processes_of_others_are_not_looked_at() {
         let mut processes = Processes::of(None);
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        [1, 2, child.id()].map(|it| processes.add(it));
+        [1, 2, child.id()]
+            .into_iter()
+            .for_each(|it| processes.add(it));
         assert!(processes.known.is_empty());
         let (_channel, _memory) = nowait_ahead_channel::Channel::create(7).unwrap();
         processes.add(

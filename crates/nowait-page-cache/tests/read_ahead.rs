@@ -1,4 +1,8 @@
 //! `ReadAhead`: files with holes and with several names, chosen ranges, and disks that fail.
+#![allow(
+    clippy::single_range_in_vec_init,
+    reason = "files with one range of data"
+)]
 
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -66,7 +70,7 @@ fn read(chosen: Vec<Chosen>) -> (ReadAhead, Report) {
 }
 
 fn cached(path: &Path) -> Vec<Range<u64>> {
-    let map = page_map(&File::open(path).unwrap(), 0..u64::MAX).unwrap();
+    let map = page_map(File::open(path).unwrap(), 0..u64::MAX).unwrap();
     map.known().unwrap().resident().collect()
 }
 

@@ -99,8 +99,10 @@ fn words(offset: u64, len: usize) -> impl Iterator<Item = (usize, u64)> {
     let end = first + pages(offset, len as u64);
     (first / bits..end.div_ceil(bits)).map(move |word| {
         let Range { start, end } = first.max(word * bits)..end.min((word + 1) * bits);
-        let count = end.saturating_sub(start) as u32;
-        let ones = u64::MAX.checked_shr(u64::BITS - count).unwrap_or(0);
+        let ones = match end.saturating_sub(start) {
+            0 => 0,
+            count => u64::MAX >> (bits - count),
+        };
         (to_usize(word), ones << (start % bits))
     })
 }
