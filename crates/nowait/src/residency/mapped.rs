@@ -1,9 +1,10 @@
 //! Mappings of a file for mincore(2).
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::OFlags;
@@ -12,9 +13,11 @@ use super::answer::Reason;
 use super::pages::page_size;
 use crate::sys::Errno;
 use crate::sys::cast::to_usize;
+use crate::sys::process::PerProcess;
 use crate::sys::reopen::reopen;
 use crate::sys::residency::Mapping;
 use crate::sys::stat::{self, Shape};
+use crate::sys::sync::{Mutex, lock};
 
 /// Address space that is mapped beyond the end of a file. A file that grows less than this needs no
 /// further mapping. The last page of it shows if mincore is wrong. It must therefore lie beyond the
@@ -27,7 +30,7 @@ const MAX_MAPPED: u64 = 64 << 30;
 const MAX_KEPT: usize = 1024;
 
 /// The mappings that are kept, the oldest first. Some are gone with their files.
-static KEPT: Mutex<VecDeque<Weak<Slot>>> = Mutex::new(VecDeque::new());
+static KEPT: PerProcess<Mutex<VecDeque<Weak<Slot>>>> = PerProcess::new();
 
 /// The place of a mapping. It is empty if later ones have taken its place among [`MAX_KEPT`].
 type Slot = RwLock<Option<Kept>>;
@@ -180,12 +183,10 @@ impl Mapped {
     }
 }
 
-/// Counts a mapping among those that are kept. Unmaps the oldest if there are too many. In a forked
-/// child, the thread that holds the lock may not exist; then it is not counted.
+/// Counts a mapping among those that are kept. Unmaps the oldest if there are too many.
 fn count(slot: &Arc<Slot>) {
-    let Ok(mut kept) = KEPT.try_lock() else {
-        return;
-    };
+    let Ok(kept) = KEPT.get_or_make(|| Ok::<_, Infallible>(Mutex::default()));
+    let mut kept = lock(kept);
     kept.push_back(Arc::downgrade(slot));
     if kept.len() > MAX_KEPT
         && let Some(oldest) = kept.pop_front().and_then(|oldest| oldest.upgrade())
