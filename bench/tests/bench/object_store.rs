@@ -6,7 +6,7 @@ use slowdisk::{Filesystem, require};
 
 use crate::common::{assert_nothing_is_left, assert_shape, directory, report};
 
-const SMALL: &str = "object-store --size 8M --objects 1500 --seconds 0.02";
+const SMALL: &str = "object-store --size 8M --objects 1500 --seconds 0.3";
 
 #[test]
 fn the_results_have_the_shape_of_every_area() {
