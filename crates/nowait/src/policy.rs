@@ -3,6 +3,7 @@
 
 pub(crate) mod congestion;
 pub mod cost;
+pub(crate) mod false_misses;
 pub(crate) mod history;
 pub(crate) mod mode;
 pub(crate) mod provenance;

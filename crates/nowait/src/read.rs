@@ -283,9 +283,12 @@ fn try_cache(
     space: &mut UninitSlice<'_>,
     offset: Offset,
 ) -> Start {
+    let false_misses = handle.false_misses();
+    let was_resident = false_misses.is_sample() && is_resident(handle, offset);
     match attempt(handle.as_fd(), space, offset) {
         Attempt::All(n) => {
             handle.nowait_read_worked();
+            false_misses.worked();
             handle.history().hit();
             policy.counters.hit(n);
             Start::Done(n, Provenance::of(n, Origin::Cache))
@@ -293,11 +296,13 @@ fn try_cache(
         Attempt::Part(n) => {
             // The next read finds out why this one was short.
             handle.nowait_read_worked();
+            false_misses.worked();
             policy.counters.hit(n);
             Start::Done(n, Provenance::of(n, Origin::Cache))
         }
         Attempt::Prefix(n) => {
             handle.nowait_read_worked();
+            false_misses.worked();
             handle.history().miss();
             policy
                 .counters
@@ -308,6 +313,10 @@ fn try_cache(
             handle.nowait_read_worked();
             handle.history().miss();
             policy.counters.count(Count::Misses);
+            if false_misses.failed(was_resident) {
+                handle.nowait_read_stopped();
+                policy.counters.count(Count::Stopped);
+            }
             rest(0, true, Route::Ring)
         }
         Attempt::NotNow => {
@@ -325,6 +334,13 @@ fn try_cache(
         }
         Attempt::Failed(errno) => Start::Failed(errno),
     }
+}
+
+/// Returns true if the first byte of a read is in the page cache.
+#[cold]
+fn is_resident(handle: &Handle, offset: Offset) -> bool {
+    let offset = offset.or_else(|| rustix::fs::tell(handle).ok());
+    offset.is_some_and(|at| handle.resident_bytes(at, 1) == Some(1))
 }
 
 /// Queries residency, and reads in the calling thread only if the range is resident.

@@ -119,10 +119,28 @@ fn nowait_read(file: &File) -> Fact {
         Ok(_) => fact(None),
         Err(e) => match e.errno() {
             // EAGAIN means that the flag is supported.
-            Some(errno) if errno == Errno::AGAIN.raw_os_error() => fact(None),
+            Some(errno) if errno == Errno::AGAIN.raw_os_error() => match misses_resident(file) {
+                false => fact(None),
+                true => {
+                    let why = "does not find pages that are resident: the program asks for residency instead";
+                    Fact::no("nowait_read", "NOWAIT read", why)
+                }
+            },
             errno => fact(Some(errno.unwrap_or_default())),
         },
     }
+}
+
+/// Returns true if all of some NOWAIT reads fail, each right after an ordinary read of the same byte. Kernels
+/// have had that fault.
+fn misses_resident(file: &File) -> bool {
+    const TRIES: u32 = 64;
+    (0..TRIES).all(|_| {
+        let read = rustix::io::pread(file, &mut [0; 1], 0);
+        let tried = read::with_flags(file, &mut [0; 1], 0, RwFlags::NOWAIT);
+        matches!(read, Ok(1))
+            && tried.is_err_and(|e| e.errno() == Some(Errno::AGAIN.raw_os_error()))
+    })
 }
 
 /// Tries a NOWAIT write to cached pages.

@@ -78,6 +78,9 @@ counters! {
     false_ends = FalseEnds,
     /// Files on which `RWF_NOWAIT` was refused.
     refusals = Refusals,
+    /// Files on which `RWF_NOWAIT` has stopped working: reads of resident pages have failed with
+    /// EAGAIN. Residency is queried before each further read of the file.
+    stopped = Stopped,
     /// Submissions to a full engine.
     full = Full,
     /// Operations completed by the ring.

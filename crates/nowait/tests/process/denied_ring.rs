@@ -13,6 +13,7 @@ use nowait::{ErrorKind, File, Mode, OpenOptions, RwFlags, ServedBy};
 
 use crate::common::backends::backends;
 use crate::common::cache::evict;
+use crate::common::children::alone;
 use crate::common::completions::{finish, one};
 use crate::common::files::{pattern, patterned, scratch};
 use crate::common::handles::{handle, pipe};
@@ -442,6 +443,54 @@ fn as_in_an_old_container() {
         match engine.submit(op.into()) {
             Submit::Queued(_) => assert_eq!(engine.reap(&mut Vec::new(), Wait::For(1)).unwrap(), 1),
             other => panic!("no source of residency is left: {other:?}"),
+        }
+    });
+}
+
+/// Kernels have had the fault that NOWAIT reads of resident pages fail.
+#[test]
+fn nowait_that_stops_working_is_noticed() {
+    const NOWAIT: u32 = RwFlags::NOWAIT.bits();
+    const READS: usize = 1_000;
+    alone(|| {
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", SIZE);
+        let files = backends().into_iter().map(|backend| {
+            let engine = Options::new().backend(backend).build().unwrap();
+            let mut options = OpenOptions::new();
+            options
+                .read(true)
+                .engine(&engine)
+                .blocking_open(&path)
+                .unwrap()
+        });
+        let files: Vec<File> = files.collect();
+        let read = |file: &File, number: usize| {
+            let at = number as u64 * 4096 % 90_000;
+            let done = pollster::block_on(file.read_at(vec![0; 4096], at));
+            let caller = done.provenance.served_by == ServedBy::Caller;
+            assert_eq!(done.into_result().unwrap().1, pattern(at, 4096));
+            caller
+        };
+        let stopped = |file: &File| file.engine().stats().stopped;
+        for file in &files {
+            // Reads that are not cached are no reason, nor are hits.
+            for number in 0..READS {
+                evict(&path);
+                read(file, number);
+            }
+            assert!((0..READS).all(|number| read(file, number) || number < 500));
+            assert_eq!(stopped(file), 0);
+        }
+        deny_with(libc::SYS_preadv2, 5, NOWAIT, libc::EAGAIN);
+        for file in &files {
+            (0..READS).for_each(|number| {
+                read(file, number);
+            });
+            assert_eq!(stopped(file), 1);
+            // The file's history counts hits from then on.
+            assert!((0..READS).all(|number| read(file, number) || number < 500));
+            assert_eq!(stopped(file), 1);
         }
     });
 }
