@@ -5,6 +5,7 @@
 //! contenders/  how each contender reads a file
 //! chart        a chart of a report
 //! compare      two runs of one area
+//! container    another verb in the environment of a container
 //! harness/     plans, rounds, cache states, ratios, tables, charts
 //! report/      all areas as one page
 //! ```
@@ -12,6 +13,7 @@
 mod areas;
 mod chart;
 mod compare;
+mod container;
 mod contenders;
 mod harness;
 mod report;
@@ -39,6 +41,12 @@ enum Verb {
     /// Compares two runs of one area; fails if a figure has regressed
     #[command(after_help = compare::AFTER)]
     Compare(Deferred<compare::Args>),
+    /// Measures in the environment of a container: overlayfs, no io_uring, a quota of processors
+    #[command(after_help = container::AFTER)]
+    Container(Deferred<container::Args>),
+    /// The verb within a container
+    #[command(hide = true)]
+    ContainerInside(Deferred<container::Inside>),
     /// Measures all areas and makes one page of the results
     #[command(after_help = report::AFTER)]
     Report(Deferred<report::Args>),
@@ -49,6 +57,8 @@ fn main() -> ExitCode {
         Verb::Area(area) => area.run(),
         Verb::Chart(args) => chart::run(&args),
         Verb::Compare(args) => compare::run(&args),
+        Verb::Container(args) => container::run(&args),
+        Verb::ContainerInside(args) => container::run_inside(&args),
         Verb::Report(args) => report::run(&args),
     };
     outcome.unwrap_or_else(|problem| problem.report_as("nowait-bench"))

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use nowait::residency::{Residency, page_map, page_size, residency};
 use rustix::fs::{
@@ -51,6 +51,8 @@ pub struct Left {
     pub unwritten: u64,
     /// Some are known to be changed.
     pub is_dirty: bool,
+    /// The kernel does not report whether some are changed.
+    may_be_dirty: bool,
 }
 
 /// The bytes that are evicted at once behind a reader. It is a multiple of the greatest folio.
@@ -199,7 +201,8 @@ impl KeptFile {
             self.evict_to(fd, u64::MAX);
             return self.left(fd);
         }
-        let left = self.left(fd)?;
+        let mut left = self.left(fd)?;
+        left.is_dirty |= left.may_be_dirty && was_changed(&stat);
         // The advice would write each file by itself. The program or the kernel writes many
         // together.
         if left.is_dirty {
@@ -253,6 +256,7 @@ impl KeptFile {
             sum.left += more.left;
             sum.unwritten += more.unwritten;
             sum.is_dirty |= more.is_dirty;
+            sum.may_be_dirty |= more.may_be_dirty;
         }
         Some(sum)
     }
@@ -287,6 +291,7 @@ fn cached(fd: &OwnedFd, range: Range<u64>) -> Option<Left> {
         left: found.cached * page,
         unwritten: unwritten * page,
         is_dirty: found.dirty.is_some_and(|pages| pages > 0),
+        may_be_dirty: found.dirty.is_none() && found.cached > 0,
     })
 }
 
@@ -301,6 +306,16 @@ fn id_of(stat: &Statx) -> Id {
         makedev(stat.stx_dev_major, stat.stx_dev_minor),
         stat.stx_ino,
     )
+}
+
+/// Returns true if the file was changed so recently that the kernel may not have begun to write it.
+fn was_changed(stat: &Statx) -> bool {
+    /// The default of `vm.dirty_expire_centisecs`.
+    const EXPIRE: Duration = Duration::from_secs(30);
+    let secs = u64::try_from(stat.stx_ctime.tv_sec).unwrap_or(0);
+    let changed = UNIX_EPOCH + Duration::new(secs, stat.stx_ctime.tv_nsec);
+    // A time in the future counts as a long time ago.
+    changed.elapsed().is_ok_and(|age| age < EXPIRE)
 }
 
 fn proc_path(fd: &OwnedFd) -> String {

@@ -60,7 +60,7 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 struct Found {
     /// See [`nowait_ahead_channel::Event::pages`].
     pages: u64,
-    /// The number of resident pages, if it was counted.
+    /// The number of resident pages, if it is known.
     resident: Option<u64>,
 }
 
@@ -400,7 +400,7 @@ impl<'a> File<'a> {
             let after = if has_more { u64::MAX << count } else { 0 };
             return has_more.then_some(Found {
                 pages: pages | after,
-                resident,
+                resident: Some(count - u64::from(pages.count_ones())),
             });
         }
         let is_told = match is_cached {
@@ -450,8 +450,7 @@ impl<'a> File<'a> {
             }
             start = end.max(start + 1);
         }
-        let end = self.size.next_multiple_of(self.page);
-        if let Some(left) = self.resident(0..end.max(self.page))
+        if let Some(left) = self.left()
             && left <= file.resident
             && self.channel.release(file.id, file.token)
             && self.channel.withdraw(file.event)
@@ -464,6 +463,18 @@ impl<'a> File<'a> {
                 after: bytes(left),
             });
         }
+    }
+
+    /// The resident pages of a small file.
+    fn left(&self) -> Option<u64> {
+        let end = self.size.next_multiple_of(self.page).max(self.page);
+        if !self.is_layered()? {
+            return self.resident(0..end);
+        }
+        // The file may have grown.
+        let range = Some(0..end).filter(|it| it.end <= self.window)?;
+        let missing = self.missing_pages(&range, &mut [0; PAGES / 8])?;
+        Some(end / self.page - missing as u64)
     }
 
     /// Returns true if the files of the filesystem may be served from the pages of others. A server

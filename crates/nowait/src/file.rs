@@ -25,7 +25,9 @@ pub use reopen::reopen;
 pub use sync::SyncFile;
 pub use write_at::WriteAt;
 
+#[cfg(feature = "tokio")]
 pub(crate) use open_cached::open_cached;
+pub(crate) use open_cached::open_cached_regular;
 pub(crate) use open_regular::{hold_regular, open_held_regular};
 
 use keep_cache::{Evicts, KeepCache};

@@ -15,6 +15,7 @@ use crate::handle::registered::{OpenFile, Slot};
 use crate::kernel::alignment::Alignment;
 use crate::kernel::filesystem::Filesystem;
 use crate::kernel::support::SupportCell;
+use crate::policy::false_misses::FalseMisses;
 use crate::policy::history::History;
 use crate::policy::mode::Mode;
 use crate::policy::readahead::Readahead;
@@ -49,6 +50,7 @@ struct Inner {
     unaligned: bool,
     mode: Option<Mode>,
     nowait_read: SupportCell,
+    false_misses: FalseMisses,
     nowait_write: SupportCell,
     filesystem: Arc<Filesystem>,
     history: History,
@@ -100,6 +102,25 @@ impl Handle {
         }
     }
 
+    /// Converts the descriptor of a regular file that was just opened by [`open_cached`], for reading
+    /// and without further flags. `dev` is its `st_dev`.
+    ///
+    /// [`open_cached`]: crate::file::open_cached
+    ///
+    /// # Errors
+    /// The errors of fstatfs(2).
+    pub(crate) fn of_opened(
+        fd: OwnedFd,
+        dev: u64,
+        path: Option<Arc<Path>>,
+        mode: Option<Mode>,
+    ) -> Result<Handle> {
+        match sys::stat::identity_of_regular(fd.as_fd(), dev) {
+            Ok(identity) => Ok(Handle::known(fd, identity, OFlags::RDONLY, path, mode)),
+            Err(errno) => Err(Error::os("open", errno).on(path.as_ref())),
+        }
+    }
+
     /// Converts any descriptor. If its type cannot be determined, it counts as not regular: nothing
     /// is tried on it, and calls return the kernel's errors.
     #[cfg(feature = "tokio")]
@@ -131,6 +152,7 @@ impl Handle {
             unaligned: false,
             mode,
             nowait_read: SupportCell::like(&filesystem.nowait_read),
+            false_misses: FalseMisses::default(),
             nowait_write: SupportCell::like(&filesystem.nowait_write),
             filesystem,
             history: History::default(),
@@ -300,6 +322,16 @@ impl Handle {
             })
             .flatten()
             .and_then(|bytes| u32::try_from(bytes).ok())
+    }
+
+    /// The tries of the file that have failed although its page was resident.
+    pub(crate) fn false_misses(&self) -> &FalseMisses {
+        &self.0.false_misses
+    }
+
+    /// Records that cached reads of this file do not work any more.
+    pub(crate) fn nowait_read_stopped(&self) {
+        self.0.nowait_read.refused();
     }
 
     /// Records that a cached read worked.

@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,7 +23,6 @@ use crate::handle::Handle;
 use crate::op::{Kind, Op, Openat2};
 use crate::policy::mode::Mode;
 use crate::sys::Errno;
-use crate::sys::reopen::Descriptors;
 use crate::sys::retry;
 
 /// Options for opening a file: those of [`std::fs::OpenOptions`], with its rules and errors, and
@@ -228,7 +228,10 @@ impl OpenOptions {
             let open = || rustix::fs::open(&*path, flags, self.permissions());
             retry::interrupted(open).map_err(failed)?
         };
-        self.take_in(fd, path, engine)
+        self.take_in(
+            Handle::with(fd, Some(path), Some(self.mode_on(&engine)))?,
+            engine,
+        )
     }
 
     /// Returns true if no option except `read` is set.
@@ -236,9 +239,11 @@ impl OpenOptions {
         self.flags() == Ok(OFlags::RDONLY | OFlags::CLOEXEC)
     }
 
-    fn take_in(&self, fd: OwnedFd, path: Arc<Path>, engine: Engine) -> Result<File> {
-        let mode = self.cache_mode.unwrap_or(engine.policy().mode);
-        let mut handle = Handle::with(fd, Some(path), Some(mode))?;
+    fn mode_on(&self, engine: &Engine) -> Mode {
+        self.cache_mode.unwrap_or(engine.policy().mode)
+    }
+
+    fn take_in(&self, mut handle: Handle, engine: Engine) -> Result<File> {
         if self.unaligned {
             handle = handle.with_unaligned_reads();
         }
@@ -348,10 +353,12 @@ impl Open {
         let options = &self.options;
         if matches!(self.state, Opening::New) {
             if options.only_reads()
-                && let Some(Ok((fd, _))) = open_cached(&self.path, &Descriptors::of_this_thread())
+                && let Some(Ok((fd, metadata))) = open_cached(&self.path)
             {
                 let engine = options.on()?;
-                return Poll::Ready(options.take_in(fd, self.path.clone(), engine));
+                let mode = Some(options.mode_on(&engine));
+                let handle = Handle::of_opened(fd, metadata.dev(), Some(self.path.clone()), mode)?;
+                return Poll::Ready(options.take_in(handle, engine));
             }
             self.state = self.begin()?;
         }
@@ -367,7 +374,11 @@ impl Open {
             Opening::New | Opening::Done => return Poll::Pending,
         };
         match opened {
-            Poll::Ready(fd) => Poll::Ready(options.take_in(fd?, self.path.clone(), engine.clone())),
+            Poll::Ready(fd) => {
+                let mode = Some(options.mode_on(engine));
+                let handle = Handle::with(fd?, Some(self.path.clone()), mode)?;
+                Poll::Ready(options.take_in(handle, engine.clone()))
+            }
             // In a forked child the future would never be woken.
             Poll::Pending => engine
                 .check_process("open")

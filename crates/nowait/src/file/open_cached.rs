@@ -21,38 +21,54 @@ use crate::sys::resolve::resolve_cached;
 /// The kernel resolves the path from its caches or fails (`RESOLVE_CACHED`, openat2(2), Linux
 /// 5.12). That is not sufficient: opening a FIFO waits for its other end, and opening a device or a
 /// file on a network filesystem may wait as well. Therefore the path is first opened with O_PATH,
-/// and then the same file with [`open_held`]. Everything except regular files on filesystems that
-/// are known not to wait is left to the engine. So are encrypted files and files with verity, whose
-/// keys and hashes must be read. O_NONBLOCK avoids waiting for a lease (fcntl(2)). A wait for a
-/// permission event (fanotify(7)) cannot be avoided.
-pub(crate) fn open_cached(
+/// and its type is asked for. Everything except regular files on filesystems that are known not to
+/// wait is left to the engine. So are encrypted files and files with verity, whose keys and hashes
+/// must be read. O_NONBLOCK avoids waiting for a lease (fcntl(2)). A wait for a permission event
+/// (fanotify(7)) cannot be avoided.
+///
+/// The path is then resolved again, which takes less time than to open the file of the O_PATH
+/// descriptor. If it leads to another file by now, that file is closed and left to the engine.
+pub(crate) fn open_cached(path: &Path) -> Option<Result<(OwnedFd, Metadata), Errno>> {
+    open_held_by(path, |_, metadata, flags| {
+        let fd = resolve_cached(CWD, path, flags | OFlags::NOCTTY)?;
+        let opened = rustix::fs::fstat(&fd)?;
+        let is_same = (opened.st_dev, opened.st_ino) == (metadata.dev(), metadata.ino());
+        is_same.then_some(fd).ok_or(Errno::AGAIN)
+    })
+}
+
+/// As [`open_cached`], by one lookup of the path: no file of another type is opened, if /proc is
+/// mounted.
+pub(crate) fn open_cached_regular(
     path: &Path,
     descriptors: &Descriptors,
 ) -> Option<Result<(OwnedFd, Metadata), Errno>> {
-    match resolve_cached(CWD, path, OFlags::PATH) {
-        Ok(held) => open_resolved(path, &held, descriptors).map(Ok),
-        Err(Errno::NOENT) => Some(Err(Errno::NOENT)),
-        Err(_) => None,
-    }
+    open_held_by(path, |held, _, flags| {
+        open_held(held, flags, descriptors, |flags| {
+            resolve_cached(CWD, path, flags)
+        })
+    })
 }
 
-fn open_resolved(
+fn open_held_by(
     path: &Path,
-    held: &OwnedFd,
-    descriptors: &Descriptors,
-) -> Option<(OwnedFd, Metadata)> {
+    open: impl FnOnce(&OwnedFd, &Metadata, OFlags) -> Result<OwnedFd, Errno>,
+) -> Option<Result<(OwnedFd, Metadata), Errno>> {
+    let held = match resolve_cached(CWD, path, OFlags::PATH) {
+        Ok(held) => held,
+        Err(Errno::NOENT) => return Some(Err(Errno::NOENT)),
+        Err(_) => return None,
+    };
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(held, c"", flags, StatxFlags::BASIC_STATS).ok()?;
+    let stat = rustix::fs::statx(&held, c"", flags, StatxFlags::BASIC_STATS).ok()?;
     let slow = StatxAttributes::ENCRYPTED | StatxAttributes::VERITY;
     let is_slow = stat.stx_attributes.intersects(slow);
     let metadata = Metadata::new(stat);
     if !metadata.is_file() || is_slow || !Filesystem::opens_at_once(metadata.dev()) {
         return None;
     }
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-    let by_path = |flags| resolve_cached(CWD, path, flags);
-    let fd = open_held(held, flags, descriptors, by_path).ok()?;
+    let fd = open(&held, &metadata, OFlags::RDONLY | OFlags::NONBLOCK).ok()?;
     // Rings honour O_NONBLOCK.
     let cleared = rustix::fs::fcntl_setfl(&fd, OFlags::empty()).is_ok();
-    cleared.then_some((fd, metadata))
+    cleared.then_some(Ok((fd, metadata)))
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use rustix::fs::OFlags;
 
 use crate::error::{Error, Result};
-use crate::file::{hold_regular, open_cached, open_held_regular};
+use crate::file::{hold_regular, open_cached_regular, open_held_regular};
 use crate::kernel::filesystem::Filesystem;
 use crate::metadata::Metadata;
 use crate::read::{self, Cached};
@@ -84,7 +84,7 @@ pub(super) fn cached(
     descriptors: &Descriptors,
     keep_cache: bool,
 ) -> Outcome {
-    let Some(Ok((fd, metadata))) = open_cached(&path, descriptors) else {
+    let Some(Ok((fd, metadata))) = open_cached_regular(&path, descriptors) else {
         return Outcome::Not(path, None);
     };
     let size = metadata.len();

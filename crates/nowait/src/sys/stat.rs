@@ -36,10 +36,7 @@ pub(crate) struct FilesystemId {
 /// Queries the type and the filesystem of a descriptor.
 pub(crate) fn identity(fd: BorrowedFd<'_>) -> Result<Identity, Errno> {
     let stat = rustix::fs::fstat(fd)?;
-    let statfs = rustix::fs::fstatfs(fd)?;
     let kind = FileType::from_raw_mode(stat.st_mode);
-    // `ST_SYNCHRONOUS`. The type of the flags depends on the C library.
-    let syncs = statfs.f_flags & 16 != 0;
     let bounded = [
         FileType::RegularFile,
         FileType::Directory,
@@ -48,8 +45,19 @@ pub(crate) fn identity(fd: BorrowedFd<'_>) -> Result<Identity, Errno> {
     Ok(Identity {
         regular: kind == FileType::RegularFile,
         bounded: bounded.contains(&kind),
-        syncs,
-        filesystem: FilesystemId::new(stat.st_dev, &statfs),
+        ..identity_of_regular(fd, stat.st_dev)?
+    })
+}
+
+/// Queries the filesystem of a regular file with this `st_dev`.
+pub(crate) fn identity_of_regular(fd: BorrowedFd<'_>, dev: u64) -> Result<Identity, Errno> {
+    let statfs = rustix::fs::fstatfs(fd)?;
+    Ok(Identity {
+        regular: true,
+        bounded: true,
+        // `ST_SYNCHRONOUS`. The type of the flags depends on the C library.
+        syncs: statfs.f_flags & 16 != 0,
+        filesystem: FilesystemId::new(dev, &statfs),
     })
 }
 

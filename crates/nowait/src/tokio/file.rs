@@ -86,8 +86,8 @@ impl File {
     }
 
     /// A newly opened descriptor on an engine.
-    pub(super) fn on(fd: OwnedFd, engine: Engine) -> File {
-        let file = File::of(Handle::of_any(fd), false);
+    pub(super) fn on(handle: Handle, engine: Engine) -> File {
+        let file = File::of(handle, false);
         let _ = file
             .on
             .set(Box::new(crate::File::of(file.handle.clone(), engine)));

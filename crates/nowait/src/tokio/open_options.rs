@@ -1,15 +1,16 @@
 //! Options for opening files and creating directories: the builders of `tokio::fs`.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::budget::in_turn;
+use super::error::as_io;
 use super::file::File;
 use super::worker::on_worker;
 use crate::engine::Engine;
 use crate::file::open_cached;
-use crate::sys::reopen::Descriptors;
+use crate::handle::Handle;
 
 /// Options for opening a file: `tokio::fs::OpenOptions`, with the rules of
 /// [`std::fs::OpenOptions`].
@@ -117,14 +118,16 @@ impl OpenOptions {
             None => Engine::process()?,
         };
         if self.reads && !self.more {
-            let open = async { open_cached(path.as_ref(), &Descriptors::of_this_thread()) };
+            let open = async { open_cached(path.as_ref()) };
             if let Some(opened) = in_turn(open, |open| open.as_ref().map(|_| 0)).await {
-                return Ok(File::on(opened?.0, engine));
+                let (fd, metadata) = opened?;
+                let handle = Handle::of_opened(fd, metadata.dev(), None, None).map_err(as_io)?;
+                return Ok(File::on(handle, engine));
             }
         }
         let (options, path) = (self.std.clone(), path.as_ref().to_owned());
         let std = on_worker(&engine, None, move || options.open(path)).await?;
-        Ok(File::on(std.into(), engine))
+        Ok(File::on(Handle::of_any(std.into()), engine))
     }
 }
 

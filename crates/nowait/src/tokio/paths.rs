@@ -4,6 +4,7 @@
 use std::fs::{self, Metadata, Permissions};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::budget::in_turn;
@@ -16,7 +17,6 @@ use crate::handle::Handle;
 use crate::kernel::filesystem::Filesystem;
 use crate::policy::provenance::{Provenance, ServedBy};
 use crate::sys;
-use crate::sys::reopen::Descriptors;
 
 /// Runs one call of [`std::fs`] with one path.
 async fn about<T: Send + 'static>(
@@ -99,15 +99,15 @@ calls! {
 async fn contents(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let engine = Engine::process()?;
     let read = async {
-        let Some((fd, metadata)) = open_cached(path, &Descriptors::of_this_thread()).transpose()?
-        else {
+        let Some((fd, metadata)) = open_cached(path).transpose()? else {
             return Ok(None);
         };
         let size = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
         if size >= engine.policy().copy_limit {
             return Ok(None);
         }
-        let file = crate::File::of(Handle::of_any(fd), engine);
+        let handle = Handle::of_opened(fd, metadata.dev(), None, None).map_err(as_io)?;
+        let file = crate::File::of(handle, engine);
         // One more byte, so that the read is short at the end of the file.
         let done = file.read_at(Vec::with_capacity(size + 1), 0).await;
         let Provenance {
