@@ -357,6 +357,14 @@ impl Handle {
         &self.0.nowait_read
     }
 
+    /// Returns true if `RWF_NOWAIT` reads have worked on this file, or on others of its filesystem
+    /// and were not refused on this one.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn supports_nowait_read(&self) -> bool {
+        let (own, others) = (&self.0.nowait_read, &self.0.filesystem.nowait_read);
+        own.works() || others.works() && !own.is_refused()
+    }
+
     /// Support for buffered `RWF_NOWAIT` writes on this file.
     pub(crate) fn nowait_write(&self) -> &SupportCell {
         &self.0.nowait_write

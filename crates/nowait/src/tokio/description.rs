@@ -93,7 +93,7 @@ impl Description {
         let is_private =
             Arc::strong_count(self) == HOLDERS && !self.is_given_out.load(Ordering::Relaxed);
         let fits = self.handle.is_regular()
-            && self.handle.nowait_read().works()
+            && self.handle.supports_nowait_read()
             && self.handle.bounce_alignment().is_none();
         if !is_private || !fits {
             return None;
