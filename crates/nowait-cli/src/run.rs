@@ -210,7 +210,13 @@ fn supervise(
         channel.listen(Listening::Off);
     }
     let report = match helper {
-        Some(helper) => helper.stop(work.wants_report),
+        Some(helper) if work.wants_report || work.surveys.is_some() => {
+            helper.stop(work.wants_report)
+        }
+        Some(helper) => {
+            helper.kill();
+            None
+        }
         None => Some(work.report()),
     };
     if work.wants_report {

@@ -189,6 +189,29 @@ fn it_ends_with_its_program_while_the_disk_hangs() {
 }
 
 #[test]
+fn it_waits_for_nothing_when_its_program_has_ended() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return slowdisk::skip_or_fail("strace is missing (Debian package strace)");
+    }
+    let directory = open_directory();
+    let log = directory.path().join("log");
+    let words = ["run", "--data", "--", "sleep", "0.2"];
+    let mut command = Command::new("strace");
+    command.args(["-o", word(&log), env!("CARGO_BIN_EXE_nowait")]);
+    run(command.args(words).env("NOWAIT_LIBRARY_DIR", libraries())).done();
+    let log = fs::read_to_string(log).unwrap();
+    let (before, after) = log.split_once("WIFEXITED").expect(&log);
+    // The helper was there.
+    assert!(
+        before.contains("clone(") && after.contains("SIGKILL"),
+        "{log}"
+    );
+    for call in ["poll(", "wait", "futex(", "nanosleep("] {
+        assert!(!after.contains(call), "{call}: {log}");
+    }
+}
+
+#[test]
 fn a_signal_ends_it_while_a_walk_cannot_begin() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();

@@ -51,9 +51,8 @@ pub struct Helper {
     stop_timeout: Duration,
 }
 
-/// The time that `nowait run` waits for the report of the helper and for its end. When the helper
-/// has ended, the program's files are no longer in use. The thread that writes the report makes no
-/// call that waits.
+/// The time that `nowait run` waits for a report of the helper and for its end, if the user wants
+/// one. The thread that writes the report makes no call that waits.
 const STOP_TIMEOUT: Duration = Duration::from_millis(150);
 /// The same, if the helper evicts pages, which may have to be written first.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(11);
@@ -101,7 +100,13 @@ impl Helper {
         })
     }
 
-    /// Ends the helper. Returns its report if it is wanted and comes in time.
+    /// Ends the helper at once. It ends when its calls have returned, which is not awaited.
+    pub fn kill(self) {
+        let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
+    }
+
+    /// Lets the helper end its work, and ends it. Returns its report if it is wanted and comes in
+    /// time.
     pub fn stop(mut self, wants_report: bool) -> Option<String> {
         let end = Instant::now() + self.stop_timeout;
         let comes = |fd: BorrowedFd<'_>, flags| {
@@ -116,7 +121,7 @@ impl Helper {
             let _ = self.socket.read_to_string(&mut report);
         }
         if !process.is_ok_and(|it| comes(it.as_fd(), PollFlags::IN)) {
-            let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
+            self.kill();
         }
         Some(report).filter(|it| !it.is_empty())
     }
