@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use nowait_ahead_channel::{Channel, Counts, Event, Kind, Listening, Reader};
+use nowait_ahead_channel::{Channel, Counts, Event, Kind, Listening, Reader, SEEK, SLOW};
 use rustix::fs::FileType;
 
 use crate::cached::is_cached;
@@ -25,8 +25,11 @@ pub struct Follower {
     channel: Arc<Channel>,
     trees: Trees,
     files: Option<Files>,
-    /// The number of files that the program has opened.
+    /// The number of files that the program has opened in directories that it has listed.
     opened: u64,
+    /// The directories of opened files, by their absolute paths. A path may name another one
+    /// meanwhile: nothing is opened by it.
+    paths: HashMap<Vec<u8>, Id>,
     comparison: Comparison,
     /// The time since which the walks pause to check the comparison.
     paused: Option<Instant>,
@@ -97,6 +100,7 @@ impl Follower {
             trees,
             files,
             opened: 0,
+            paths: HashMap::new(),
             comparison: Comparison::default(),
             paused: None,
             slow: SlowCalls::default(),
@@ -174,11 +178,14 @@ impl Follower {
                 }
             }
             Kind::Listing => {
-                if let Some(directory) = self.open(event).filter(|it| it.is_large)
-                    && self.may_read_ahead(&directory)
-                    && !is_cached(&directory.fd)
-                {
-                    self.trees.list_names(directory.fd);
+                if let Some(directory) = self.open(event) {
+                    self.trees.entered(directory.id);
+                    if directory.is_large
+                        && self.may_read_ahead(&directory)
+                        && !is_cached(&directory.fd)
+                    {
+                        self.trees.list_names(directory.fd);
+                    }
                 }
             }
             Kind::Walking => {
@@ -201,20 +208,54 @@ impl Follower {
             }
             // The events of another channel.
             Kind::Started | Kind::Path | Kind::Directory | Kind::Missing | Kind::Surveyed => {}
-            Kind::File => {
-                if let Some(files) = self.files.as_ref().filter(|files| !files.gives_no_gain())
-                    && let Some(file) = regular_file(event)
-                {
-                    self.opened += 1;
-                    if !files.opened(file)
-                        && !self.disks.is_known_to_seek(file.0)
-                        && let Some(directory) = self.open(&directory_of(event))
-                    {
-                        self.waited(directory, false);
-                    }
-                }
-            }
+            Kind::File => self.opened_file(event),
         }
+    }
+
+    /// Records that the program has opened a file. Only those count in directories that the program
+    /// has listed: it may go on to the next file there. A program that finds files by their names
+    /// opens few of a directory, such as a compiler or an interpreter.
+    fn opened_file(&mut self, event: &Event) {
+        let Some(files) = self.files.clone().filter(|it| !it.gives_no_gain()) else {
+            return;
+        };
+        let directory = directory_of(event);
+        if let Some(id) = self.paths.get(&directory.path)
+            && !self.trees.has_entered(*id)
+        {
+            return;
+        }
+        let Some(file) = regular_file(event) else {
+            return;
+        };
+        let known = files.directory_of(file);
+        let Some(id) = known.or_else(|| self.id_of(&directory)) else {
+            return;
+        };
+        if !self.trees.has_entered(id) {
+            return;
+        }
+        self.opened += 1;
+        files.opened(file);
+        let took = Duration::from_nanos(event.time);
+        let is_slow = took >= SLOW && self.threads.has_slept(event.tid);
+        if is_slow {
+            self.disks.add_wait(id.0, took >= SEEK);
+        }
+        if (is_slow || known.is_none() && self.threads.has_read(event.tid))
+            && let Some(directory) = self.open(&directory)
+        {
+            self.waited(directory, is_slow);
+        }
+    }
+
+    /// The identity of the directory of an event.
+    fn id_of(&mut self, event: &Event) -> Option<Id> {
+        let id = self.open(event)?.id;
+        if event.path.starts_with(b"/") && self.paths.len() < MAX_DIRECTORIES {
+            self.paths.insert(event.path.clone(), id);
+        }
+        Some(id)
     }
 
     /// Records that the program lists a directory. The event has its inode number without the
@@ -430,7 +471,7 @@ mod tests {
         const NUMBERS: [u64; 6] = [0, 1, 7, 1 << 33, u64::MAX - 1, u64::MAX];
         let channel = Arc::new(Channel::create(7).unwrap().0);
         let trees = Trees::new(None, || 1 << 30);
-        let mut follower = Follower::new(channel, trees.clone(), Some(Files::new(1 << 30)));
+        let mut follower = Follower::new(channel, trees.clone(), Some(Files::new(|| 1 << 30)));
         let random = RandomState::new();
         for n in 0..50_000_u64 {
             let any = |which: u8| random.hash_one((n, which));
