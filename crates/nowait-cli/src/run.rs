@@ -210,13 +210,7 @@ fn supervise(
         channel.listen(Listening::Off);
     }
     let report = match helper {
-        Some(helper) if work.wants_report || work.surveys.is_some() => {
-            helper.stop(work.wants_report)
-        }
-        Some(helper) => {
-            helper.kill();
-            None
-        }
+        Some(helper) => helper.stop(work),
         None => Some(work.report()),
     };
     if work.wants_report {
