@@ -9,9 +9,9 @@
 //! A program that picks few files of a directory must not wait for reads of the others. So files are
 //! read only if the program opens those of a directory in an order: of their inode numbers, of
 //! their names, or of the listing. A [`Sequence`] counts the steps forwards and backwards. The
-//! square of the difference is the number of files that may be ahead in a directory that the
-//! program is in; a program that picks files at random has a difference near 0. When the program
-//! has left a directory, the files that were read and not used there are counted as wasted.
+//! square of the difference is the number of files that may be ahead, in each directory that the
+//! program is in and in all others together; a program that picks files at random has a difference
+//! near 0. When the program has left a directory, the files that were read and not used there are counted as wasted.
 //! Readahead ends if more were wasted than used.
 
 use std::cmp::Reverse;
@@ -599,11 +599,12 @@ impl State {
     /// an eighth of the number that may be ahead. No thread is woken for less.
     fn room(&self, directory: &FilesOfDirectory) -> u64 {
         let steps = self.sequence.best().1;
-        let (most, ahead) = match directory.last_opened {
+        let most = steps.saturating_mul(steps);
+        let ahead = match directory.last_opened {
             _ if self.is_named => return u64::MAX,
-            0 => (steps, self.beyond),
+            0 => self.beyond,
             _ if directory.wasted > 0 => return 0,
-            _ => (steps.saturating_mul(steps), directory.ahead),
+            _ => directory.ahead,
         };
         Some(most.saturating_sub(ahead))
             .filter(|room| *room >= most / 8)

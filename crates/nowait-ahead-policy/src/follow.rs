@@ -1,7 +1,7 @@
 //! Follows a program by the events of libnowait_ahead.so, and decides which directories are read
 //! ahead.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -27,6 +27,9 @@ pub struct Follower {
     files: Option<Files>,
     /// The number of files that the program has opened in directories that it has listed.
     opened: u64,
+    /// The inode numbers of the directories that the program has listed. Their devices are not
+    /// known if the program has closed them before their events were handled.
+    listed: HashSet<u64>,
     /// The directories of opened files, by their absolute paths. A path may name another one
     /// meanwhile: nothing is opened by it.
     paths: HashMap<Vec<u8>, Id>,
@@ -100,6 +103,7 @@ impl Follower {
             trees,
             files,
             opened: 0,
+            listed: HashSet::new(),
             paths: HashMap::new(),
             comparison: Comparison::default(),
             paused: None,
@@ -179,7 +183,7 @@ impl Follower {
             }
             Kind::Listing => {
                 if let Some(directory) = self.open(event) {
-                    self.trees.entered(directory.id);
+                    self.listed(directory.id.1);
                     if directory.is_large
                         && self.may_read_ahead(&directory)
                         && !is_cached(&directory.fd)
@@ -221,7 +225,7 @@ impl Follower {
         };
         let directory = directory_of(event);
         if let Some(id) = self.paths.get(&directory.path)
-            && !self.trees.has_entered(*id)
+            && !self.listed.contains(&id.1)
         {
             return;
         }
@@ -232,9 +236,10 @@ impl Follower {
         let Some(id) = known.or_else(|| self.id_of(&directory)) else {
             return;
         };
-        if !self.trees.has_entered(id) {
+        if !self.listed.contains(&id.1) {
             return;
         }
+        self.device = id.0;
         self.opened += 1;
         files.opened(file);
         let took = Duration::from_nanos(event.time);
@@ -249,9 +254,17 @@ impl Follower {
         }
     }
 
-    /// The identity of the directory of an event.
+    /// The program has listed a directory.
+    fn listed(&mut self, inode: u64) {
+        if self.listed.len() < MAX_DIRECTORIES {
+            self.listed.insert(inode);
+        }
+    }
+
+    /// The identity of the directory of an event. The program need not list it, and it may be on
+    /// another device than those that it lists.
     fn id_of(&mut self, event: &Event) -> Option<Id> {
-        let id = self.open(event)?.id;
+        let id = open(event)?.id;
         if event.path.starts_with(b"/") && self.paths.len() < MAX_DIRECTORIES {
             self.paths.insert(event.path.clone(), id);
         }
@@ -264,6 +277,7 @@ impl Follower {
     fn opened(&mut self, event: &Event) {
         let has_waited = self.threads.has_read(event.tid);
         let id = (self.device, event.id.1);
+        self.listed(id.1);
         let is_known = id.0 != 0 && id.1 != 0;
         let state = self.trees.state_of(id);
         if is_known && (state != DirectoryState::Unknown || !has_waited) {
@@ -274,6 +288,7 @@ impl Follower {
                 self.read_now(directory);
             }
         } else if let Some(directory) = self.open(event) {
+            self.listed(directory.id.1);
             self.entered(event, directory.id);
             if has_waited {
                 self.waited(directory, false);
