@@ -324,6 +324,18 @@ impl Files {
         }
     }
 
+    /// Reads no more in the directories that were found until now, so that the program can unmount
+    /// their filesystems.
+    pub fn let_go(&self) {
+        let mut state = self.state();
+        state.queue.clear();
+        for directory in state.directories.values_mut() {
+            directory.root = None;
+            directory.unread = Vec::new();
+            directory.is_queued = false;
+        }
+    }
+
     /// Starts or wakes a thread if there is something to read. That thread wakes the next one.
     fn wake(&self, state: &mut State) {
         if !state.has_room(self.budget()) || self.gives_no_gain() {
@@ -895,6 +907,38 @@ mod tests {
             files.opened(id);
             assert_eq!(take_all(&files), 0);
         }
+    }
+
+    #[test]
+    fn a_directory_whose_files_are_not_opened_is_let_go() {
+        let (directory, mut ids) = directory(20);
+        ids.sort_unstable();
+        let files = within(0);
+        find(&files, &directory);
+        let is_open = || {
+            let state = files.state();
+            state.directories.values().any(|it| it.root.is_some())
+        };
+        assert!(is_open());
+        files.let_go();
+        assert!(!is_open());
+        ids.iter().for_each(|id| files.opened(*id));
+        assert_eq!(take_all(&files), 0);
+    }
+
+    #[test]
+    fn a_directory_whose_files_were_all_opened_is_let_go() {
+        let (directory, ids) = directory(20);
+        let files = within(0);
+        find(&files, &directory);
+        ids.iter().for_each(|id| files.opened(*id));
+        assert!(
+            files
+                .state()
+                .directories
+                .values()
+                .all(|it| it.root.is_none())
+        );
     }
 
     /// A program that opens each tenth file, as one that looks at the names does.

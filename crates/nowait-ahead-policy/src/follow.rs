@@ -92,6 +92,8 @@ const MAX_DIRECTORIES: usize = 100_000;
 const MIN_STATS: u64 = 64;
 /// The time that the thread has to stop. It takes longer if it waits for a directory.
 const STOP_TIMEOUT: Duration = Duration::from_millis(50);
+/// If the program opens no files for this time, it may want to unmount their filesystem.
+const UNUSED_AFTER: Duration = Duration::from_secs(5);
 /// The maximum time of a pause of the walks.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
@@ -128,6 +130,7 @@ impl Follower {
     fn follow(mut self, stopped: &AtomicBool) -> (u64, Comparison) {
         let channel = self.channel.clone();
         let mut reader = Reader::new(&channel);
+        let mut last_opened = (0, Instant::now());
         while !stopped.load(Ordering::Relaxed) {
             let event = reader.next_until(Instant::now() + POLL_INTERVAL);
             let stats = channel.counts().stats;
@@ -140,6 +143,14 @@ impl Follower {
                 self.handle(&event);
             }
             self.check();
+            if let Some(files) = &self.files {
+                if self.opened != last_opened.0 {
+                    last_opened = (self.opened, Instant::now());
+                } else if last_opened.1.elapsed() >= UNUSED_AFTER {
+                    files.let_go();
+                    last_opened.1 = Instant::now();
+                }
+            }
             let gave_up = self.comparison.gives_no_gain() || self.slow.gives_no_gain(stats);
             let files_give_no_gain = self.files.as_ref().is_some_and(Files::gives_no_gain);
             if gave_up && channel.is_listening(Listening::Directories) {
