@@ -8,6 +8,7 @@ mod keep_cache;
 mod mix;
 mod object_store;
 mod page_cache;
+mod programs;
 mod residency;
 mod ring;
 mod runtimes;
@@ -29,6 +30,9 @@ pub enum Area {
     /// Programs that read trees: alone, under nowait run, and beside nowait warm --metadata
     #[command(after_help = ahead::AFTER)]
     Ahead(Deferred<ahead::Args>),
+    /// Programs of all kinds: alone, under nowait run, and with --data
+    #[command(after_help = programs::AFTER)]
+    Programs(Deferred<programs::Args>),
     /// POSIX AIO under fio: glibc's, and nowait's drop-in library
     #[command(after_help = aio::AFTER)]
     Aio(Deferred<aio::Args>),
@@ -111,6 +115,7 @@ impl Area {
     pub fn run(&self) -> Result<ExitCode, Problem> {
         let measure: &dyn Fn(Stop) -> Result<ExitCode, Problem> = match self {
             Area::Ahead(args) => &|stop| ahead::run(args, stop),
+            Area::Programs(args) => &|stop| programs::run(args, stop),
             Area::Aio(args) => &|stop| aio::run(args, stop),
             Area::Randread(args) => &|stop| randread::run(args, stop),
             Area::Cached(args) => &|stop| cached::run(args, stop),

@@ -3,7 +3,7 @@
 //! A turn is a separate process (`harness/child.rs`). Before it the trees are made cold, and the
 //! program runs on an empty tree.
 
-mod contender;
+pub(super) mod contender;
 mod ground;
 mod workload;
 
@@ -98,7 +98,7 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         check_root("with --warm")?;
     }
     let bench = Bench::new("ahead", &args.output, args.rounds.count, stop);
-    let tools = Tools::find(args)?;
+    let tools = Tools::find(args.nowait.as_deref(), args.libraries.as_deref())?;
     let names = bench.choose(&args.contenders.names, |name| name.fits(&tools))?;
     let programs = bench.choose(&args.programs, Program::fits)?;
     let trees = once_each(&args.trees);

@@ -21,13 +21,13 @@ pub enum Kind {
     Walking,
     /// A directory of such a walk was entered.
     Entered,
-    /// A call of stat(2) or open(2) took long, but less than [`SEEK`](crate::SEEK). The directory
-    /// is that of the file.
+    /// A call of stat(2) took [`SLOW`](crate::SLOW) or longer, but less than
+    /// [`SEEK`](crate::SEEK). The directory is that of the file.
     Slow,
-    /// A call of stat(2) or open(2) took [`SEEK`](crate::SEEK) or longer. The directory is that of
-    /// the file.
+    /// A call of stat(2) took [`SEEK`](crate::SEEK) or longer. The directory is that of the file.
     VerySlow,
-    /// A file was opened for reading. `path` is the file, of any type.
+    /// A file was opened for reading. `path` is the file, of any type. `time` is the time that the
+    /// call took, in nanoseconds.
     File,
     /// A process has started.
     Started,
@@ -58,8 +58,8 @@ pub struct Event {
     /// The device and inode number (`st_dev`, `st_ino`) of the directory. Each is 0 if it is not
     /// known.
     pub id: (u64, u64),
-    /// The time in nanoseconds; see [`Channel::now`](crate::Channel::now). For surveys see
-    /// [`Kind`].
+    /// The time in nanoseconds; see [`Channel::now`](crate::Channel::now). For files and surveys
+    /// see [`Kind`].
     pub time: u64,
     /// The number of calls of stat(2) before. For surveys see [`Kind`].
     pub stats: u64,

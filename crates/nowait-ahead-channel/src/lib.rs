@@ -35,5 +35,9 @@ pub const LARGE: i64 = 128 << 10;
 /// The number of names that a program lists in a row, after which the directory is told of as
 /// [`Kind::Large`].
 pub const MANY: usize = 512;
+/// A call that takes this long may have waited for the disk. A cached one takes 1 or 2 µs, and
+/// longer if another program had the processor meanwhile: `nowait run` looks if the thread has
+/// slept.
+pub const SLOW: Duration = Duration::from_micros(12);
 /// A call that takes this long may have waited for the head of a rotating disk to move.
 pub const SEEK: Duration = Duration::from_millis(2);

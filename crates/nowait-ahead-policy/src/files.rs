@@ -5,7 +5,16 @@
 //! the others. They begin with the directory that the program is in. The bytes of files that were
 //! read and that the program has not opened are within a budget, so that nothing is evicted before
 //! it is used.
+//!
+//! A program that picks few files of a directory must not wait for reads of the others. So files are
+//! read only if the program opens those of a directory in an order: of their inode numbers, of
+//! their names, or of the listing. A [`Sequence`] counts the steps forwards and backwards. The
+//! square of the difference is the number of files that may be ahead, in each directory that the
+//! program is in and in all others together; a program that picks files at random has a difference
+//! near 0. When the program has left a directory, the files that were read and not used there are counted as wasted.
+//! Readahead ends if more were wasted than used.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -19,9 +28,9 @@ use nowait::FileType;
 use nowait::residency::residency;
 use nowait::scan::Batch;
 use nowait::walk::open_beneath;
-use rustix::fs::{Advice, OFlags, fadvise, fstat};
+use rustix::fs::{Advice, OFlags, RawDir, fadvise, fstat};
 
-use crate::directory::Id;
+use crate::directory::{FLAGS, Id, reopen};
 use crate::kept_file::KeptFile;
 
 /// The files. Clones share them.
@@ -29,8 +38,10 @@ use crate::kept_file::KeptFile;
 pub struct Files(Arc<Shared>);
 
 struct Shared {
+    /// Returns the bytes of memory that are available.
+    available: fn() -> u64,
     /// The maximum number of bytes that were read and not yet used.
-    budget: u64,
+    budget: OnceLock<u64>,
     state: Mutex<State>,
     /// Signalled when the program opens files, when files are found, and when readahead ends.
     changed: Condvar,
@@ -50,21 +61,44 @@ struct State {
     files: HashMap<Id, File>,
     /// The bytes that were read and not yet used.
     outstanding: u64,
+    /// The number of files that were read and not yet used, in directories of which the program has
+    /// opened no file.
+    beyond: u64,
     /// The number of files that the program has opened.
     opened: u64,
+    /// The number of these that had been read.
+    used: u64,
+    /// The number of files that were read, and not used when the program left their directories.
+    wasted: u64,
+    /// The directories of the files that the program has opened, with [`State::opened`] at that
+    /// time. Those that it has left are removed.
+    recent: VecDeque<(Id, u64)>,
+    /// The user has named the tree, and inotify(7) follows the program there.
+    is_named: bool,
     /// The number of files in a row that were cached.
     cached: u32,
     /// The last file that the program has opened: its directory, inode number and name.
     last: Option<(Id, u64, Arc<Path>)>,
-    /// The number of files that came after the last one by inode number, minus the number of those
-    /// that came before it.
-    by_inode: i32,
-    /// The same by name.
-    by_name: i32,
+    sequence: Sequence,
     threads: usize,
     /// The number of threads that wait.
     idle: usize,
     summary: Summary,
+}
+
+/// The steps of a program from one file of a directory to the next.
+#[derive(Debug, Default)]
+struct Sequence {
+    /// The number of steps forwards minus the number of steps backwards, by [`Order`].
+    steps: [i64; 3],
+}
+
+/// An order of the files of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Inode,
+    Name,
+    Listing,
 }
 
 /// The files of a directory that were found.
@@ -75,12 +109,19 @@ struct FilesOfDirectory {
     path: Arc<Path>,
     unread: Vec<(Arc<Path>, Id)>,
     is_queued: bool,
-    is_sorted: bool,
+    sorted_by: Option<Order>,
+    /// The positions in the listing, by inode number. `None` until the program has opened two files
+    /// in a row.
+    positions: Option<HashMap<u64, u32>>,
     /// The files that were read, in order. Those that were given up or that the program has opened
     /// are removed.
     read: Vec<Id>,
     /// The number of files that were read.
     taken: u64,
+    /// The number of these that were not used.
+    ahead: u64,
+    /// The part of [`State::wasted`] in this directory, if the program has left it.
+    wasted: u64,
     /// The number of files that were opened, by the calls of [`Files::opened_in`].
     opened: u64,
     /// The value of [`State::opened`] when the program opened the last file of this directory.
@@ -119,28 +160,36 @@ const MIN_CACHED: u32 = 1024;
 /// The number of files of other directories that the program opens before the files of a directory
 /// are given up.
 const GIVE_UP_AFTER: u64 = 1024;
+/// The number of files of other directories that the program opens before it has left a directory.
+const LEFT_AFTER: u64 = 64;
+/// The number of files that may be wasted before readahead ends.
+const MIN_WASTED: u64 = 32;
 /// The maximum number of threads. A thread begins to read a file, and goes on to the next one
 /// without waiting for the data.
 const MAX_THREADS: usize = 8;
 /// The number of files that a thread takes at a time.
-const BATCH: usize = 16;
+const BATCH: u64 = 16;
 /// The maximum number of files, and of directories.
 const MAX_FILES: usize = 1_000_000;
 
 impl Files {
     /// Reads nothing yet. The budget is a tenth of the available memory.
-    pub fn new(available: u64) -> Files {
-        Files::within((available / 10).min(4 << 30))
-    }
-
-    fn within(budget: u64) -> Files {
+    pub fn new(available: fn() -> u64) -> Files {
         Files(Arc::new(Shared {
-            budget,
+            available,
+            budget: OnceLock::new(),
             state: Mutex::default(),
             changed: Condvar::new(),
             useless: AtomicBool::new(false),
             given_back: OnceLock::new(),
         }))
+    }
+
+    /// The maximum number of bytes that were read and not yet used. The available memory is asked
+    /// for when there is a file to be read: the program need not wait for that.
+    fn budget(&self) -> u64 {
+        let ask = || ((self.0.available)() / 10).min(4 << 30);
+        *self.0.budget.get_or_init(ask)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -185,7 +234,7 @@ impl Files {
             }
             let name: Arc<Path> = Path::new(entry.file_name()).into();
             directory.unread.push((name.clone(), id));
-            directory.is_sorted = false;
+            directory.sorted_by = None;
             let file = File {
                 directory: dir.id(),
                 name,
@@ -197,30 +246,53 @@ impl Files {
         self.wake(state);
     }
 
-    /// Records that the program has opened a file. Returns false if no walk has found the file.
-    pub fn opened(&self, id: Id) -> bool {
+    /// The directory of a file that a walk has found and the program has not opened.
+    pub fn directory_of(&self, id: Id) -> Option<Id> {
+        self.state().files.get(&id).map(|file| file.directory)
+    }
+
+    /// Records that the program has opened a file.
+    pub fn opened(&self, id: Id) {
+        self.learn_listing(id);
         let mut guard = self.state();
         let state = &mut *guard;
-        let Some(file) = state.files.remove(&id) else {
-            return false;
+        let Some(file) = state.forget(id) else {
+            return;
         };
         state.opened += 1;
-        state.outstanding -= file.read;
+        state.used += u64::from(file.read > 0);
         state.summary.used += file.read;
-        if let Some((directory, inode, name)) = &state.last
-            && *directory == file.directory
-        {
-            state.by_inode += if id.1 > *inode { 1 } else { -1 };
-            state.by_name += if file.name > *name { 1 } else { -1 };
-        }
-        state.last = Some((file.directory, id.1, file.name));
-        let opened = state.opened;
-        if let Some(directory) = state.directories.get_mut(&file.directory) {
-            directory.last_opened = opened;
+        state.step(id.1, &file);
+        state.come(file.directory);
+        state.leave(file.directory);
+        if state.wastes() {
+            self.end_readahead();
         }
         state.move_to_front(file.directory);
         self.wake(state);
-        true
+    }
+
+    /// Lists the directory of a file if the program has opened another file of it just before.
+    fn learn_listing(&self, id: Id) {
+        let listed = {
+            let state = self.state();
+            let found = state.files.get(&id).map(|file| file.directory);
+            let last = state.last.as_ref().map(|last| last.0);
+            let directory = found.filter(|_| found == last && !state.is_named);
+            directory.and_then(|id| {
+                let directory = &state.directories.get(&id)?;
+                let root = directory.root.clone()?;
+                let is_unknown = directory.positions.is_none();
+                is_unknown.then(|| (id, root, directory.path.clone()))
+            })
+        };
+        let Some((id, root, path)) = listed else {
+            return;
+        };
+        let positions = positions(&root, &path);
+        if let Some(directory) = self.state().directories.get_mut(&id) {
+            directory.positions = Some(positions);
+        }
     }
 
     /// Records that the program has opened a directory, and will open its files. This is for
@@ -228,6 +300,7 @@ impl Files {
     pub fn entered(&self, directory: Id) {
         let mut guard = self.state();
         let state = &mut *guard;
+        state.is_named = true;
         state.opened += MIN_OPENED;
         state.move_to_front(directory);
         self.wake(state);
@@ -251,9 +324,21 @@ impl Files {
         }
     }
 
+    /// Reads no more in the directories that were found until now, so that the program can unmount
+    /// their filesystems.
+    pub fn let_go(&self) {
+        let mut state = self.state();
+        state.queue.clear();
+        for directory in state.directories.values_mut() {
+            directory.root = None;
+            directory.unread = Vec::new();
+            directory.is_queued = false;
+        }
+    }
+
     /// Starts or wakes a thread if there is something to read. That thread wakes the next one.
     fn wake(&self, state: &mut State) {
-        if !state.has_room(self.0.budget) || self.gives_no_gain() {
+        if !state.has_room(self.budget()) || self.gives_no_gain() {
             return;
         }
         if state.idle > 0 {
@@ -270,9 +355,9 @@ impl Files {
     fn read(&self) {
         let mut state = self.state();
         while !self.gives_no_gain() {
-            let Some((directory, taken)) = state.take(self.0.budget) else {
-                if state.is_stuck(self.0.budget) {
-                    self.0.useless.store(true, Ordering::Relaxed);
+            let Some((directory, taken)) = state.take(self.budget()) else {
+                if state.is_stuck(self.budget()) {
+                    self.end_readahead();
                     break;
                 }
                 state.idle += 1;
@@ -295,7 +380,7 @@ impl Files {
                 cached
             };
             if state.cached >= MIN_CACHED {
-                self.0.useless.store(true, Ordering::Relaxed);
+                self.end_readahead();
             }
         }
         state.directories.clear();
@@ -305,11 +390,16 @@ impl Files {
         self.0.changed.notify_all();
     }
 
+    /// No file is read any more. Threads that wait are woken, and end.
+    fn end_readahead(&self) {
+        self.0.useless.store(true, Ordering::Relaxed);
+        self.0.changed.notify_all();
+    }
+
     /// Ends readahead. Waits for calls in progress until they have ended, or this time is over.
     pub fn end(&self, timeout: Duration) {
-        self.0.useless.store(true, Ordering::Relaxed);
         let state = self.state();
-        self.0.changed.notify_all();
+        self.end_readahead();
         let changed = &self.0.changed;
         drop(changed.wait_timeout_while(state, timeout, |state| state.threads > 0));
     }
@@ -352,12 +442,56 @@ impl FilesOfDirectory {
             path,
             unread: Vec::new(),
             is_queued: false,
-            is_sorted: false,
+            sorted_by: None,
+            positions: None,
             read: Vec::new(),
             taken: 0,
+            ahead: 0,
+            wasted: 0,
             opened: 0,
             last_opened: 0,
         }
+    }
+}
+
+impl FilesOfDirectory {
+    /// The position of a file in the listing of the directory.
+    fn position(&self, inode: u64) -> Option<u32> {
+        self.positions.as_ref()?.get(&inode).copied()
+    }
+
+    /// Returns true if a file comes before another one. Each has a name and an inode number.
+    fn is_before(&self, order: Order, file: (&Path, u64), other: (&Path, u64)) -> bool {
+        match order {
+            Order::Inode => file.1 < other.1,
+            Order::Name => file.0 < other.0,
+            Order::Listing => self.position(file.1) < self.position(other.1),
+        }
+    }
+
+    /// Sorts the unread files, the next ones at the end.
+    fn sort(&mut self, order: Order) {
+        if self.sorted_by.replace(order) == Some(order) {
+            return;
+        }
+        let position = |id: &Id| self.positions.as_ref().and_then(|it| it.get(&id.1));
+        match order {
+            Order::Inode => self.unread.sort_unstable_by_key(|(_, id)| Reverse(id.1)),
+            Order::Name => self.unread.sort_unstable_by(|a, b| b.0.cmp(&a.0)),
+            Order::Listing => self
+                .unread
+                .sort_by_cached_key(|(_, id)| Reverse(position(id))),
+        }
+    }
+}
+
+impl Sequence {
+    /// The order that fits best, and the number of its steps.
+    fn best(&self) -> (Order, u64) {
+        let orders = [Order::Name, Order::Listing, Order::Inode];
+        let best = orders.into_iter().max_by_key(|it| self.steps[*it as usize]);
+        let best = best.unwrap_or(Order::Inode);
+        (best, self.steps[best as usize].max(0).unsigned_abs())
     }
 }
 
@@ -386,11 +520,130 @@ impl State {
         budget.min(self.opened.saturating_mul(AHEAD_PER_OPEN))
     }
 
+    /// Removes a file, which the program has opened or will not open. `None` if it is not known.
+    fn forget(&mut self, id: Id) -> Option<File> {
+        let file = self.files.remove(&id)?;
+        self.outstanding -= file.read;
+        if file.read > 0
+            && let Some(directory) = self.directories.get_mut(&file.directory)
+        {
+            directory.ahead -= 1;
+            self.beyond -= u64::from(directory.last_opened == 0);
+        }
+        Some(file)
+    }
+
+    /// Records the step of the program to a file from the last one in the same directory.
+    fn step(&mut self, inode: u64, file: &File) {
+        if let Some((directory, last, name)) = &self.last
+            && *directory == file.directory
+        {
+            let directory = self.directories.get(directory);
+            let is_listed = directory.is_some_and(|it| it.position(inode).is_some());
+            for order in [Order::Inode, Order::Name, Order::Listing] {
+                if let Some(directory) = directory
+                    && (is_listed || order != Order::Listing)
+                {
+                    let is_forwards =
+                        directory.is_before(order, (name, *last), (&file.name, inode));
+                    self.sequence.steps[order as usize] += if is_forwards { 1 } else { -1 };
+                }
+            }
+        }
+        self.last = Some((file.directory, inode, file.name.clone()));
+    }
+
+    /// The program has opened a file of a directory.
+    fn come(&mut self, id: Id) {
+        let Some(directory) = self.directories.get_mut(&id) else {
+            return;
+        };
+        if directory.last_opened == 0 {
+            self.beyond -= directory.ahead;
+        }
+        self.wasted -= std::mem::take(&mut directory.wasted);
+        directory.last_opened = self.opened;
+        self.recent.push_back((id, self.opened));
+        // The root is closed when the program has opened all files.
+        while let Some((_, id)) = directory.unread.last()
+            && !self.files.contains_key(id)
+        {
+            directory.unread.pop();
+        }
+        if directory.unread.is_empty() {
+            directory.root = None;
+        }
+    }
+
+    /// Looks for directories that the program has left. It is in a directory that is above `here`,
+    /// too: tar(1) and grep(1) go on there.
+    fn leave(&mut self, here: Id) {
+        let here = self.directories.get(&here).map(|it| it.path.clone());
+        while let Some(&(id, opened)) = self.recent.front()
+            && opened + LEFT_AFTER <= self.opened
+        {
+            self.recent.pop_front();
+            let Some(directory) = self.directories.get_mut(&id) else {
+                continue;
+            };
+            if directory.last_opened != opened {
+                continue;
+            }
+            if here
+                .as_ref()
+                .is_some_and(|it| it.starts_with(&directory.path))
+            {
+                directory.last_opened = self.opened;
+                self.recent.push_back((id, self.opened));
+            } else {
+                directory.wasted = directory.ahead;
+                self.wasted += directory.wasted;
+            }
+        }
+    }
+
+    /// Returns true if the program opens few of the files that are read.
+    fn wastes(&self) -> bool {
+        !self.is_named && self.wasted > MIN_WASTED + self.used
+    }
+
+    /// Returns the number of files of a directory that may be read now, or 0 if that is less than
+    /// an eighth of the number that may be ahead. No thread is woken for less.
+    fn room(&self, directory: &FilesOfDirectory) -> u64 {
+        let steps = self.sequence.best().1;
+        let most = steps.saturating_mul(steps);
+        let ahead = match directory.last_opened {
+            _ if self.is_named => return u64::MAX,
+            0 => self.beyond,
+            _ if directory.wasted > 0 => return 0,
+            _ => directory.ahead,
+        };
+        Some(most.saturating_sub(ahead))
+            .filter(|room| *room >= most / 8)
+            .unwrap_or(0)
+    }
+
+    /// The next directory to be read: its position in the queue, and the number of its files that
+    /// may be read. The directories to which the program has come are in front.
+    fn next_directory(&self) -> Option<(usize, u64)> {
+        for (at, id) in self.queue.iter().enumerate() {
+            let directory = self.directories.get(id)?;
+            match self.room(directory) {
+                0 if directory.last_opened == 0 => return None,
+                0 => {}
+                room => return Some((at, room)),
+            }
+        }
+        None
+    }
+
     /// Returns true if there are files to be read, and at least an eighth of the limit may be read.
     /// No thread is woken for less.
     fn has_room(&self, budget: u64) -> bool {
         let limit = self.limit(budget);
-        self.opened >= MIN_OPENED && !self.queue.is_empty() && self.outstanding <= limit - limit / 8
+        self.opened >= MIN_OPENED
+            && self.outstanding <= limit - limit / 8
+            && self.next_directory().is_some()
     }
 
     /// Takes the next files to be read. `None` if there are none, or if the limit is reached.
@@ -403,44 +656,44 @@ impl State {
             return None;
         }
         loop {
-            let id = *self.queue.front()?;
-            let directory = self.directories.get_mut(&id)?;
-            if !directory.is_sorted {
-                // Files are taken from the end of the vector.
-                if self.by_name > self.by_inode {
-                    directory.unread.sort_unstable_by(|a, b| b.0.cmp(&a.0));
-                } else {
-                    directory
-                        .unread
-                        .sort_unstable_by_key(|(_, id)| std::cmp::Reverse(id.1));
-                }
-                directory.is_sorted = true;
-            }
+            let (at, room) = self.next_directory()?;
+            let directory = self.directories.get_mut(self.queue.get(at)?)?;
+            let order = self.sequence.best().0;
+            directory.sort(order);
             let mut taken = Vec::new();
-            while taken.len() < BATCH
+            while taken.len() < room.min(BATCH) as usize
                 && self.outstanding < limit
                 && let Some((name, id)) = directory.unread.pop()
             {
-                // The program may have opened the file already.
                 let Some(file) = self.files.get_mut(&id) else {
+                    // The program has opened the file already.
                     continue;
                 };
+                if let Some(last) = self.last.as_ref().filter(|it| it.0 == file.directory)
+                    && !self.is_named
+                    && directory.is_before(order, (&name, id.1), (&last.2, last.1))
+                {
+                    // The program has gone past it, perhaps before the walk has found it.
+                    continue;
+                }
                 file.read = file.size.min(MAX_BYTES);
                 self.outstanding += file.read;
                 self.summary.files += 1;
                 self.summary.bytes += file.read;
                 directory.read.push(id);
                 directory.taken += 1;
+                directory.ahead += 1;
+                self.beyond += u64::from(directory.last_opened == 0);
                 taken.push((name, file.read));
             }
-            let root = directory.root.clone()?;
+            let (root, path) = (directory.root.clone(), directory.path.clone());
             if directory.unread.is_empty() {
                 directory.is_queued = false;
                 directory.root = None;
-                self.queue.pop_front();
+                self.queue.remove(at);
             }
             if !taken.is_empty() {
-                return Some(((root, directory.path.clone()), taken));
+                return Some(((root?, path), taken));
             }
         }
     }
@@ -448,13 +701,13 @@ impl State {
     /// Gives up the files of directories that the program has left.
     fn give_up(&mut self) {
         let opened = self.opened;
-        for directory in self.directories.values_mut() {
-            if directory.last_opened > 0 && opened - directory.last_opened > GIVE_UP_AFTER {
-                for id in directory.read.drain(..) {
-                    let file = self.files.remove(&id);
-                    self.outstanding -= file.map_or(0, |file| file.read);
-                }
-            }
+        let given_up = |it: &&mut FilesOfDirectory| {
+            it.last_opened > 0 && opened - it.last_opened > GIVE_UP_AFTER
+        };
+        let directories = self.directories.values_mut().filter(given_up);
+        let files: Vec<Id> = directories.flat_map(|it| it.read.drain(..)).collect();
+        for file in files {
+            self.forget(file);
         }
     }
 
@@ -465,6 +718,26 @@ impl State {
             && self.summary.used < self.summary.bytes / 4
             && self.opened > 4 * GIVE_UP_AFTER
     }
+}
+
+/// The positions of the files of a directory in its listing, by inode number.
+fn positions(root: &OwnedFd, path: &Path) -> HashMap<u64, u32> {
+    let directory = match path.as_os_str().is_empty() {
+        true => reopen(root),
+        false => open_beneath(root, path, FLAGS).ok(),
+    };
+    let mut positions = HashMap::new();
+    let Some(directory) = directory else {
+        return positions;
+    };
+    let mut buffer = Vec::with_capacity(32 << 10);
+    let mut names = RawDir::new(directory, buffer.spare_capacity_mut());
+    while let Some(Ok(entry)) = names.next()
+        && positions.len() < MAX_FILES
+    {
+        positions.insert(entry.ino(), positions.len() as u32);
+    }
+    positions
 }
 
 /// Opens a file if it is still regular.
@@ -486,6 +759,22 @@ mod tests {
 
     use nowait::{StatxMask, walk};
     use rustix::fs::{CWD, Mode, inotify, mknodat};
+
+    /// Files with a budget.
+    fn within(budget: u64) -> Files {
+        let files = Files::new(|| 0);
+        files.0.budget.set(budget).unwrap();
+        files
+    }
+
+    /// Takes all files that may be read now, and returns their number. The budget of `files` is 0,
+    /// so that no thread takes any.
+    fn take_all(files: &Files) -> usize {
+        let mut state = files.state();
+        std::iter::from_fn(|| state.take(1 << 30))
+            .map(|taken| taken.1.len())
+            .sum()
+    }
 
     /// A directory of files `f0`, `f1`, … of 4096 bytes that are not cached, and their ids.
     fn directory(count: usize) -> (tempfile::TempDir, Vec<Id>) {
@@ -545,31 +834,165 @@ mod tests {
         let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
         inotify::add_watch(&watch, &fifo, inotify::WatchFlags::OPEN).unwrap();
         let root = std::fs::File::open(directory.path()).unwrap().into();
-        assert!(!Files::new(1 << 30).read_ahead(&root, Path::new("fifo"), 4096));
+        assert!(!within(1 << 30).read_ahead(&root, Path::new("fifo"), 4096));
         let mut events = [MaybeUninit::uninit(); 512];
         let mut events = inotify::Reader::new(&watch, &mut events);
         assert!(events.next().is_err(), "the FIFO was opened");
     }
 
     #[test]
-    fn the_files_of_a_directory_are_read_when_two_were_opened() {
-        let (directory, ids) = directory(50);
-        let files = Files::within(1 << 30);
+    fn the_files_of_a_directory_are_read_when_some_were_opened_in_order() {
+        let (directory, mut ids) = directory(50);
+        ids.sort_unstable();
+        let files = within(1 << 30);
         find(&files, &directory);
-        assert!(!files.opened((0, 0)));
-        assert!(files.opened(ids[0]));
+        files.opened((0, 0));
+        files.opened(ids[0]);
         assert_eq!(files.state().summary, Summary::default());
-        assert!(files.opened(ids[1]));
-        wait_for("48 files", || files.state().summary.files == 48);
-        let is_cached = |n| is_cached(directory.path(), n);
-        wait_for("cached pages", || (2..50).all(is_cached));
-        ids[2..10].iter().for_each(|id| assert!(files.opened(*id)));
-        let expected = Summary {
-            files: 48,
-            bytes: 48 * 4096,
-            used: 8 * 4096,
+        ids[1..8].iter().for_each(|id| files.opened(*id));
+        wait_for("the last file", || is_read(&files, ids[49]));
+        let before = files.summary().used;
+        ids[40..].iter().for_each(|id| files.opened(*id));
+        assert_eq!(files.summary().used - before, 10 * 4096);
+    }
+
+    fn is_read(files: &Files, id: Id) -> bool {
+        files.state().files[&id].read > 0
+    }
+
+    #[test]
+    fn each_file_in_order_allows_more_to_be_read() {
+        let (directory, mut ids) = directory(60);
+        ids.sort_unstable();
+        let files = within(0);
+        find(&files, &directory);
+        let read = ids[..6].iter().map(|id| {
+            files.opened(*id);
+            take_all(&files)
+        });
+        // One file, and then the number up to 4, 9, 16 and 25 that are not used.
+        assert_eq!(read.collect::<Vec<_>>(), [0, 1, 4, 6, 8, 10]);
+    }
+
+    #[test]
+    fn nothing_is_read_for_a_program_that_opens_files_in_no_order() {
+        let (directory, _) = directory(60);
+        let files = within(0);
+        find(&files, &directory);
+        let id = |n: usize| {
+            let metadata = std::fs::metadata(directory.path().join(format!("f{n}"))).unwrap();
+            (metadata.dev(), metadata.ino())
         };
-        assert_eq!(files.summary(), expected);
+        let unlisted = |it: &mut FilesOfDirectory| it.positions = Some(HashMap::new());
+        files.state().directories.values_mut().for_each(unlisted);
+        for n in 0..20 {
+            files.opened(id(40 + n));
+            files.opened(id(39 - n));
+            assert_eq!(take_all(&files), 0);
+        }
+    }
+
+    #[test]
+    fn one_file_of_each_directory_is_no_order() {
+        let root = tempfile::tempdir().unwrap();
+        let files = within(0);
+        let ids = (0..20).map(|n| {
+            let path = root.path().join(n.to_string());
+            std::fs::create_dir(&path).unwrap();
+            cold_files(&path, 20)[0]
+        });
+        let ids: Vec<Id> = ids.collect();
+        find(&files, &root);
+        for id in ids {
+            files.opened(id);
+            assert_eq!(take_all(&files), 0);
+        }
+    }
+
+    #[test]
+    fn a_directory_whose_files_are_not_opened_is_let_go() {
+        let (directory, mut ids) = directory(20);
+        ids.sort_unstable();
+        let files = within(0);
+        find(&files, &directory);
+        let is_open = || {
+            let state = files.state();
+            state.directories.values().any(|it| it.root.is_some())
+        };
+        assert!(is_open());
+        files.let_go();
+        assert!(!is_open());
+        ids.iter().for_each(|id| files.opened(*id));
+        assert_eq!(take_all(&files), 0);
+    }
+
+    #[test]
+    fn a_directory_whose_files_were_all_opened_is_let_go() {
+        let (directory, ids) = directory(20);
+        let files = within(0);
+        find(&files, &directory);
+        ids.iter().for_each(|id| files.opened(*id));
+        assert!(
+            files
+                .state()
+                .directories
+                .values()
+                .all(|it| it.root.is_none())
+        );
+    }
+
+    /// A program that opens each tenth file, as one that looks at the names does.
+    #[test]
+    fn readahead_ends_if_most_files_are_wasted() {
+        let root = tempfile::tempdir().unwrap();
+        let files = within(0);
+        let directories: Vec<Vec<Id>> = (0..40)
+            .map(|n| {
+                let path = root.path().join(n.to_string());
+                std::fs::create_dir(&path).unwrap();
+                let mut ids = cold_files(&path, 40);
+                ids.sort_unstable();
+                ids
+            })
+            .collect();
+        find(&files, &root);
+        let (mut read, mut opened) = (0, 0);
+        for id in directories.iter().flat_map(|ids| ids.iter().step_by(10)) {
+            files.opened(*id);
+            read += take_all(&files);
+            opened += 1;
+            if files.gives_no_gain() {
+                break;
+            }
+        }
+        assert!(files.gives_no_gain());
+        // The program has left the first directories.
+        assert!(opened > LEFT_AFTER && opened < 100, "{opened}");
+        let state = files.state();
+        assert!(state.wasted > MIN_WASTED + state.used);
+        drop(state);
+        assert!(read > 32, "{read}");
+    }
+
+    /// tar(1) reads the directories in a directory before the files that come later there.
+    #[test]
+    fn the_files_of_a_directory_are_used_after_those_of_the_directories_in_it() {
+        let root = tempfile::tempdir().unwrap();
+        let below = root.path().join("below");
+        std::fs::create_dir(&below).unwrap();
+        let mut above = cold_files(root.path(), 200);
+        above.sort_unstable();
+        let mut below = cold_files(&below, 200);
+        below.sort_unstable();
+        let files = within(0);
+        find(&files, &root);
+        for id in above[..40].iter().chain(&below).chain(&above[40..]) {
+            files.opened(*id);
+            take_all(&files);
+            assert!(!files.gives_no_gain());
+            assert_eq!(files.state().wasted, 0);
+        }
+        assert!(files.state().used > 380);
     }
 
     #[test]
@@ -578,20 +1001,20 @@ mod tests {
         let below = above.path().join("d");
         std::fs::create_dir(&below).unwrap();
         let ids = cold_files(&below, 5);
-        let files = Files::within(1 << 30);
+        let files = within(1 << 30);
         find_below(&files, above.path());
         find_below(&files, &below);
-        assert!(files.opened(ids[0]) && files.opened(ids[1]));
-        wait_for("cached pages", || (2..5).all(|n| is_cached(&below, n)));
+        ids[..3].iter().for_each(|id| files.opened(*id));
+        wait_for("cached pages", || (3..5).all(|n| is_cached(&below, n)));
     }
 
     #[test]
     fn no_more_than_the_budget_is_ahead() {
         let (directory, mut ids) = directory(60);
-        let files = Files::within(10 * 4096);
+        let files = within(10 * 4096);
         find(&files, &directory);
         ids.sort_unstable();
-        for opened in 2..=50 {
+        for opened in 8..=50 {
             for id in &ids[..opened] {
                 files.opened(*id);
             }
@@ -609,27 +1032,30 @@ mod tests {
     #[test]
     fn files_are_read_in_the_order_in_which_the_program_opens_them() {
         let (directory, ids) = directory(30);
-        for (by_name, by_inode) in [(3, 1), (1, 3)] {
-            let files = Files::within(1 << 30);
+        for order in [Order::Name, Order::Inode, Order::Listing] {
+            let files = within(1 << 30);
             find(&files, &directory);
             let mut state = files.state();
-            (state.opened, state.by_name, state.by_inode) = (MIN_OPENED, by_name, by_inode);
+            state.opened = MIN_OPENED;
+            state.sequence.steps[order as usize] = 100;
+            let position = |n: usize| (ids[n].1, (n * 7 % 30) as u32);
+            let positions: HashMap<u64, u32> = (0..30).map(position).collect();
+            for found in state.directories.values_mut() {
+                found.positions = Some(positions.clone());
+            }
             let mut taken = Vec::new();
             while let Some((_, names)) = state.take(1 << 30) {
                 taken.extend(names.into_iter().map(|(name, _)| name));
             }
             let mut expected: Vec<(Id, PathBuf)> =
                 (0..30).map(|n| (ids[n], format!("f{n}").into())).collect();
-            match by_name > by_inode {
-                true => expected.sort_by(|a, b| a.1.cmp(&b.1)),
-                false => expected.sort(),
+            match order {
+                Order::Name => expected.sort_by(|a, b| a.1.cmp(&b.1)),
+                Order::Inode => expected.sort(),
+                Order::Listing => expected.sort_by_key(|it| positions[&it.0.1]),
             }
-            assert!(
-                taken
-                    .iter()
-                    .map(|name| &**name)
-                    .eq(expected.iter().map(|e| &*e.1))
-            );
+            let taken = taken.iter().map(|name| &**name);
+            assert!(taken.eq(expected.iter().map(|it| &*it.1)), "{order:?}");
         }
     }
 
@@ -640,19 +1066,29 @@ mod tests {
         by_name.sort_by_key(|n| format!("f{n}"));
         let mut by_inode: Vec<usize> = (0..40).collect();
         by_inode.sort_by_key(|n| ids[*n]);
-        for (order, is_by_name) in [(by_name, true), (by_inode, false)] {
-            let files = Files::within(0);
+        let listed = std::fs::read_dir(directory.path()).unwrap().map(|entry| {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            name[1..].parse().unwrap()
+        });
+        let orders = [
+            (Order::Name, by_name),
+            (Order::Inode, by_inode),
+            (Order::Listing, listed.collect()),
+        ];
+        for (order, numbers) in orders {
+            let files = within(0);
             find(&files, &directory);
-            order.iter().for_each(|n| assert!(files.opened(ids[*n])));
-            let state = files.state();
-            assert_eq!(state.by_name > state.by_inode, is_by_name);
+            numbers.iter().for_each(|n| files.opened(ids[*n]));
+            let sequence = &files.state().sequence;
+            assert_eq!(sequence.steps[order as usize], 39);
+            assert_eq!(sequence.best().1, 39);
         }
     }
 
     #[test]
     fn files_that_inotify_counted_are_used_in_the_order_in_which_they_were_read() {
         let (directory, _) = directory(20);
-        let files = Files::within(1 << 30);
+        let files = within(1 << 30);
         find(&files, &directory);
         let id = *files.state().directories.keys().next().unwrap();
         files.entered(id);

@@ -1,13 +1,13 @@
 //! Follows a program by the events of libnowait_ahead.so, and decides which directories are read
 //! ahead.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use nowait_ahead_channel::{Channel, Counts, Event, Kind, Listening, Reader};
+use nowait_ahead_channel::{Channel, Counts, Event, Kind, Listening, Reader, SEEK, SLOW};
 use rustix::fs::FileType;
 
 use crate::cached::is_cached;
@@ -25,8 +25,14 @@ pub struct Follower {
     channel: Arc<Channel>,
     trees: Trees,
     files: Option<Files>,
-    /// The number of files that the program has opened.
+    /// The number of files that the program has opened in directories that it has listed.
     opened: u64,
+    /// The inode numbers of the directories that the program has listed. Their devices are not
+    /// known if the program has closed them before their events were handled.
+    listed: HashSet<u64>,
+    /// The directories of opened files, by their absolute paths. A path may name another one
+    /// meanwhile: nothing is opened by it.
+    paths: HashMap<Vec<u8>, Id>,
     comparison: Comparison,
     /// The time since which the walks pause to check the comparison.
     paused: Option<Instant>,
@@ -86,6 +92,8 @@ const MAX_DIRECTORIES: usize = 100_000;
 const MIN_STATS: u64 = 64;
 /// The time that the thread has to stop. It takes longer if it waits for a directory.
 const STOP_TIMEOUT: Duration = Duration::from_millis(50);
+/// If the program opens no files for this time, it may want to unmount their filesystem.
+const UNUSED_AFTER: Duration = Duration::from_secs(5);
 /// The maximum time of a pause of the walks.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
@@ -97,6 +105,8 @@ impl Follower {
             trees,
             files,
             opened: 0,
+            listed: HashSet::new(),
+            paths: HashMap::new(),
             comparison: Comparison::default(),
             paused: None,
             slow: SlowCalls::default(),
@@ -120,6 +130,7 @@ impl Follower {
     fn follow(mut self, stopped: &AtomicBool) -> (u64, Comparison) {
         let channel = self.channel.clone();
         let mut reader = Reader::new(&channel);
+        let mut last_opened = (0, Instant::now());
         while !stopped.load(Ordering::Relaxed) {
             let event = reader.next_until(Instant::now() + POLL_INTERVAL);
             let stats = channel.counts().stats;
@@ -132,6 +143,14 @@ impl Follower {
                 self.handle(&event);
             }
             self.check();
+            if let Some(files) = &self.files {
+                if self.opened != last_opened.0 {
+                    last_opened = (self.opened, Instant::now());
+                } else if last_opened.1.elapsed() >= UNUSED_AFTER {
+                    files.let_go();
+                    last_opened.1 = Instant::now();
+                }
+            }
             let gave_up = self.comparison.gives_no_gain() || self.slow.gives_no_gain(stats);
             let files_give_no_gain = self.files.as_ref().is_some_and(Files::gives_no_gain);
             if gave_up && channel.is_listening(Listening::Directories) {
@@ -174,11 +193,14 @@ impl Follower {
                 }
             }
             Kind::Listing => {
-                if let Some(directory) = self.open(event).filter(|it| it.is_large)
-                    && self.may_read_ahead(&directory)
-                    && !is_cached(&directory.fd)
-                {
-                    self.trees.list_names(directory.fd);
+                if let Some(directory) = self.open(event) {
+                    self.listed(directory.id.1);
+                    if directory.is_large
+                        && self.may_read_ahead(&directory)
+                        && !is_cached(&directory.fd)
+                    {
+                        self.trees.list_names(directory.fd);
+                    }
                 }
             }
             Kind::Walking => {
@@ -201,20 +223,63 @@ impl Follower {
             }
             // The events of another channel.
             Kind::Started | Kind::Path | Kind::Directory | Kind::Missing | Kind::Surveyed => {}
-            Kind::File => {
-                if let Some(files) = self.files.as_ref().filter(|files| !files.gives_no_gain())
-                    && let Some(file) = regular_file(event)
-                {
-                    self.opened += 1;
-                    if !files.opened(file)
-                        && !self.disks.is_known_to_seek(file.0)
-                        && let Some(directory) = self.open(&directory_of(event))
-                    {
-                        self.waited(directory, false);
-                    }
-                }
-            }
+            Kind::File => self.opened_file(event),
         }
+    }
+
+    /// Records that the program has opened a file. Only those count in directories that the program
+    /// has listed: it may go on to the next file there. A program that finds files by their names
+    /// opens few of a directory, such as a compiler or an interpreter.
+    fn opened_file(&mut self, event: &Event) {
+        let Some(files) = self.files.clone().filter(|it| !it.gives_no_gain()) else {
+            return;
+        };
+        let directory = directory_of(event);
+        if let Some(id) = self.paths.get(&directory.path)
+            && !self.listed.contains(&id.1)
+        {
+            return;
+        }
+        let Some(file) = regular_file(event) else {
+            return;
+        };
+        let known = files.directory_of(file);
+        let Some(id) = known.or_else(|| self.id_of(&directory)) else {
+            return;
+        };
+        if !self.listed.contains(&id.1) {
+            return;
+        }
+        self.device = id.0;
+        self.opened += 1;
+        files.opened(file);
+        let took = Duration::from_nanos(event.time);
+        let is_slow = took >= SLOW && self.threads.has_slept(event.tid);
+        if is_slow {
+            self.disks.add_wait(id.0, took >= SEEK);
+        }
+        if (is_slow || known.is_none() && self.threads.has_read(event.tid))
+            && let Some(directory) = self.open(&directory)
+        {
+            self.waited(directory, is_slow);
+        }
+    }
+
+    /// The program has listed a directory.
+    fn listed(&mut self, inode: u64) {
+        if self.listed.len() < MAX_DIRECTORIES {
+            self.listed.insert(inode);
+        }
+    }
+
+    /// The identity of the directory of an event. The program need not list it, and it may be on
+    /// another device than those that it lists.
+    fn id_of(&mut self, event: &Event) -> Option<Id> {
+        let id = open(event)?.id;
+        if event.path.starts_with(b"/") && self.paths.len() < MAX_DIRECTORIES {
+            self.paths.insert(event.path.clone(), id);
+        }
+        Some(id)
     }
 
     /// Records that the program lists a directory. The event has its inode number without the
@@ -223,6 +288,7 @@ impl Follower {
     fn opened(&mut self, event: &Event) {
         let has_waited = self.threads.has_read(event.tid);
         let id = (self.device, event.id.1);
+        self.listed(id.1);
         let is_known = id.0 != 0 && id.1 != 0;
         let state = self.trees.state_of(id);
         if is_known && (state != DirectoryState::Unknown || !has_waited) {
@@ -233,6 +299,7 @@ impl Follower {
                 self.read_now(directory);
             }
         } else if let Some(directory) = self.open(event) {
+            self.listed(directory.id.1);
             self.entered(event, directory.id);
             if has_waited {
                 self.waited(directory, false);
@@ -430,7 +497,7 @@ mod tests {
         const NUMBERS: [u64; 6] = [0, 1, 7, 1 << 33, u64::MAX - 1, u64::MAX];
         let channel = Arc::new(Channel::create(7).unwrap().0);
         let trees = Trees::new(None, || 1 << 30);
-        let mut follower = Follower::new(channel, trees.clone(), Some(Files::new(1 << 30)));
+        let mut follower = Follower::new(channel, trees.clone(), Some(Files::new(|| 1 << 30)));
         let random = RandomState::new();
         for n in 0..50_000_u64 {
             let any = |which: u8| random.hash_one((n, which));

@@ -41,7 +41,7 @@ impl Readahead {
     /// `data`, the data of files is read, too. `available` returns the bytes of memory that are
     /// available.
     pub fn new(channel: Option<Arc<Channel>>, data: bool, available: fn() -> u64) -> Readahead {
-        let files = data.then(|| Files::new(available()));
+        let files = data.then(|| Files::new(available));
         Readahead {
             channel,
             trees: Trees::new(files.clone(), available),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nowait_ahead_channel::{
-    Channel, Kind, Listening, Place, SEEK, SURVEY_VARIABLE, SWITCH, VARIABLE,
+    Channel, Kind, Listening, Place, SEEK, SLOW, SURVEY_VARIABLE, SWITCH, VARIABLE,
 };
 
 use crate::named::Named;
@@ -76,10 +76,6 @@ pub fn now() -> u64 {
 
 /// The number of calls that are added to the counts of the channel together.
 const CALLS_PER_COUNT: u32 = 32;
-/// A call that took longer may have waited for the disk. A cached one takes 1 or 2 µs, and longer
-/// if another program had the processor meanwhile: `nowait run` looks if the thread has slept.
-const SLOW: u64 = 12_000;
-
 /// The calls that are not in the counts of the channel yet, and their nanoseconds. Threads may lose
 /// some of each other's calls.
 static CALLS: AtomicU32 = AtomicU32::new(0);
@@ -96,7 +92,7 @@ pub fn stat<R: Copy + Into<c_long>>(call: impl FnOnce() -> R, file: Named) -> R 
     let calls = CALLS.load(Ordering::Relaxed) + 1;
     CALLS.store(calls, Ordering::Relaxed);
     TOOK.store(TOOK.load(Ordering::Relaxed) + took, Ordering::Relaxed);
-    let is_slow = took >= SLOW;
+    let is_slow = Duration::from_nanos(took) >= SLOW;
     if is_slow || calls >= CALLS_PER_COUNT {
         count(channel);
     }
@@ -173,11 +169,7 @@ fn timed_open(call: impl FnOnce() -> c_int, file: Named, flags: c_int) -> c_int 
         // SAFETY: the call has succeeded with this path.
         && let Some(place) = (unsafe { file.place() })
     {
-        tell(channel, Kind::File, place, (0, 0), now());
-        if took >= SLOW {
-            // SAFETY: as above.
-            unsafe { slow(channel, file, took) };
-        }
+        tell(channel, Kind::File, place, (0, 0), took);
     }
     fd
 }

@@ -35,8 +35,8 @@ pub struct Args {
     #[arg(long)]
     ahead: bool,
 
-    /// Also read the first 512 KiB of each file of a directory whose files the program opens in
-    /// turn
+    /// Also read the first 512 KiB of the files of a directory that the program lists and whose
+    /// files it opens in an order
     #[arg(long)]
     data: bool,
 
@@ -71,9 +71,10 @@ The program does the same as without `nowait run`. A library that is preloaded (
 lists, and how long its calls of stat(2) take. The library makes no system call in a program with a sandbox (seccomp(2)). If the
 program opens a large directory that is not cached, `nowait run` lists it with many requests in flight, and loads some thousands
 of its inodes. If calls of stat(2) wait for the disk, it loads the inodes of the directory, and of the directories below it that
-the program enters. It stays a bounded number of inodes ahead. With --data, and if the program opens files of these directories,
-it also reads the beginning of the other files, within a tenth of the available memory. A few directories are not read ahead,
-for comparison. If the program is no slower in them, readahead pauses, and ends if that remains so. On a disk that reports that
+the program enters. It stays a bounded number of inodes ahead. With --data, and if the program lists these directories and opens
+their files by inode number, by name, or as they are listed, it also reads the beginning of the next files: one after the second
+file, four after the third, nine after the fourth, within a tenth of the available memory. That ends if the program does not open
+most of them. A few directories are not read ahead, for comparison. If the program is no slower in them, readahead pauses, and ends if that remains so. On a disk that reports that
 it rotates, and whose requests take 2 ms or longer, nothing is loaded, except with --walk.
 
 A program that is static or setuid, of 32 bits, or with another C library than glibc runs as without `nowait run`, and nothing
@@ -210,7 +211,7 @@ fn supervise(
         channel.listen(Listening::Off);
     }
     let report = match helper {
-        Some(helper) => helper.stop(work.wants_report),
+        Some(helper) => helper.stop(work),
         None => Some(work.report()),
     };
     if work.wants_report {

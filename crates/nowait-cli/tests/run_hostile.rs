@@ -189,6 +189,25 @@ fn it_ends_with_its_program_while_the_disk_hangs() {
 }
 
 #[test]
+fn nothing_is_awaited_before_the_helper_is_killed() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return slowdisk::skip_or_fail("strace is missing (Debian package strace)");
+    }
+    let directory = open_directory();
+    let log = directory.path().join("log");
+    let mut command = Command::new("strace");
+    command.args(["-o", word(&log), env!("CARGO_BIN_EXE_nowait")]);
+    command.args(["run", "--data", "--", "sleep", "0.2"]);
+    run(command.env("NOWAIT_LIBRARY_DIR", libraries())).done();
+    let log = fs::read_to_string(log).unwrap();
+    let (_, after) = log.split_once("WIFEXITED").expect(&log);
+    let (between, _) = after.split_once("SIGKILL").expect(&log);
+    for call in ["poll(", "wait", "futex(", "nanosleep("] {
+        assert!(!between.contains(call), "{call}: {log}");
+    }
+}
+
+#[test]
 fn a_signal_ends_it_while_a_walk_cannot_begin() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();

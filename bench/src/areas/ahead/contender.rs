@@ -6,7 +6,6 @@ use std::process::Command;
 use clap::ValueEnum;
 use nowait_cli::problem::Problem;
 
-use super::Args;
 use super::workload::Program;
 use crate::harness::contender::{Fit, Named};
 use crate::harness::processes::{NO_NOWAIT, find_nowait};
@@ -47,7 +46,7 @@ impl Name {
             let said = Command::new(&tools.nowait).args(words).output().ok()?;
             Some(String::from_utf8_lossy(&said.stdout).into_owned())
         };
-        let works = || tools.command(&["run", "--ahead", "--", "true"]).output();
+        let works = || tools.nowait(&["run", "--ahead", "--", "true"]).output();
         match self {
             Name::Direct => Fit::Yes,
             _ if help(&["--version"]).is_none() => Fit::No(NO_NOWAIT.into()),
@@ -66,18 +65,18 @@ impl Name {
 
 impl Tools {
     /// The tools that the options name, or those of this system.
-    pub fn find(args: &Args) -> Result<Tools, Problem> {
-        let libraries = args.libraries.as_ref().map(|path| {
+    pub fn find(nowait: Option<&Path>, libraries: Option<&Path>) -> Result<Tools, Problem> {
+        let libraries = libraries.map(|path| {
             path.canonicalize()
                 .map_err(|e| Problem::of(path.display(), e))
         });
         Ok(Tools {
-            nowait: find_nowait(args.nowait.as_deref())?,
+            nowait: find_nowait(nowait)?,
             libraries: libraries.transpose()?,
         })
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    fn nowait(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.nowait);
         command.args(words);
         if let Some(libraries) = &self.libraries {
@@ -88,29 +87,35 @@ impl Tools {
 
     /// The command of a turn.
     pub fn turn(&self, name: Name, program: Program, tree: &Path) -> Command {
-        let mut command = match (name, program) {
-            (Name::Direct, _) => Command::new("sh"),
+        match (name, program) {
             (Name::Warm, _) => {
                 let mut beside = Command::new("sh");
                 let script = r#""$NOWAIT" warm --metadata -r "$TREE" >/dev/null 2>&1 & "$@"; end=$?; kill $! 2>/dev/null; wait; exit $end"#;
-                beside.args(["-c", script, "sh", "sh"]);
+                beside.args(["-c", script, "sh", "sh", "-c", program.script()]);
                 beside.env("NOWAIT", &self.nowait);
                 beside
             }
             (Name::Run | Name::Data, Program::Restic) => {
-                let mut command = self.command(&["run", "--walk"]);
+                let mut command = self.nowait(&["run", "--walk"]);
                 command.arg(tree);
+                if name == Name::Data {
+                    command.arg("--data");
+                }
+                command.args(["--", "sh", "-c", program.script()]);
                 command
             }
-            (Name::Run | Name::Data, _) => self.command(&["run", "--ahead"]),
+            _ => self.command(name, program.script()),
+        }
+    }
+
+    /// A shell script: alone, or under nowait run.
+    pub fn command(&self, name: Name, script: &str) -> Command {
+        let mut command = match name {
+            Name::Direct | Name::Warm => Command::new("sh"),
+            Name::Run => self.nowait(&["run", "--ahead", "--", "sh"]),
+            Name::Data => self.nowait(&["run", "--ahead", "--data", "--", "sh"]),
         };
-        if name == Name::Data {
-            command.arg("--data");
-        }
-        if name.is_ours() {
-            command.args(["--", "sh"]);
-        }
-        command.args(["-c", program.script()]);
+        command.args(["-c", script]);
         command
     }
 }

@@ -48,7 +48,6 @@ pub struct Work {
 pub struct Helper {
     pid: Pid,
     socket: UnixStream,
-    stop_timeout: Duration,
 }
 
 /// The time that `nowait run` waits for the report of the helper and for its end. When the helper
@@ -76,10 +75,6 @@ impl Helper {
             ForkResult::Parent { child } => Ok(Helper {
                 pid: Pid::from_raw(child.as_raw()).ok_or(rustix::io::Errno::SRCH)?,
                 socket,
-                stop_timeout: match work.surveys {
-                    Some(_) => EVICTION_TIMEOUT,
-                    None => STOP_TIMEOUT,
-                },
             }),
             ForkResult::Child => work.run(&its, parent),
         }
@@ -101,22 +96,35 @@ impl Helper {
         })
     }
 
-    /// Ends the helper. Returns its report if it is wanted and comes in time.
-    pub fn stop(mut self, wants_report: bool) -> Option<String> {
-        let end = Instant::now() + self.stop_timeout;
+    /// Ends the helper. Returns its report if it is wanted and comes in time. Without a report and
+    /// pages to evict, the helper is killed at once. Its files are no longer in use when its calls
+    /// have returned, which takes as long as a request to the disk.
+    pub fn stop(mut self, work: &Work) -> Option<String> {
+        let timeout = match work.surveys {
+            Some(_) => EVICTION_TIMEOUT,
+            None => STOP_TIMEOUT,
+        };
+        let end = Instant::now() + timeout;
         let comes = |fd: BorrowedFd<'_>, flags| {
             let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
             poll(&mut [PollFd::from_borrowed_fd(fd, flags)], left.as_ref()) == Ok(1)
         };
         let process = rustix::process::pidfd_open(self.pid, PidfdFlags::empty());
-        let _ = self.socket.shutdown(Shutdown::Write);
+        let kill = || {
+            let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
+        };
+        if work.wants_report || work.surveys.is_some() {
+            let _ = self.socket.shutdown(Shutdown::Write);
+        } else {
+            kill();
+        }
         let mut report = String::new();
         // The helper shuts the socket down after the report, or ends without a report.
-        if wants_report && comes(self.socket.as_fd(), PollFlags::RDHUP) {
+        if work.wants_report && comes(self.socket.as_fd(), PollFlags::RDHUP) {
             let _ = self.socket.read_to_string(&mut report);
         }
         if !process.is_ok_and(|it| comes(it.as_fd(), PollFlags::IN)) {
-            let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
+            kill();
         }
         Some(report).filter(|it| !it.is_empty())
     }
