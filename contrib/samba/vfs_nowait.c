@@ -38,9 +38,6 @@
 
 /* The largest read that is copied from the page cache in the event loop. A larger copy would delay other requests. */
 #define COPY_LIMIT (256 * 1024)
-/* Each client has a process of its own, so the limits are lower than those of the library. */
-#define DEPTH 512
-#define WORKERS 16
 
 /* The engine of this process, and its eventfd in the event loop. */
 static struct {
@@ -155,8 +152,8 @@ static void make_engine(struct vfs_handle_struct *handle)
 		.size = sizeof(options),
 		.flags = strict ? NW_ENGINE_STRICT : 0,
 		.backend = lp_parm_enum(snum, "nowait", "engine", engines, NW_BACKEND_ANY),
-		.depth = lp_parm_int(snum, "nowait", "depth", DEPTH),
-		.workers = lp_parm_int(snum, "nowait", "workers", WORKERS),
+		.depth = lp_parm_int(snum, "nowait", "depth", 0),
+		.workers = lp_parm_int(snum, "nowait", "workers", 0),
 		.copy_limit = COPY_LIMIT,
 	};
 	struct nw_engine *engine = NULL;
@@ -166,10 +163,8 @@ static void make_engine(struct vfs_handle_struct *handle)
 	process.failed = true;
 	become_root();
 	said = nw_engine_create(&options, &engine);
-	if (said == -EPERM && options.backend == NW_BACKEND_URING) {
-		DBG_ERR("io_uring is denied, and nowait:engine asks for it: threads are used\n");
-	}
 	if (said < 0 && options.backend == NW_BACKEND_URING) {
+		DBG_ERR("no io_uring: %s: threads are used\n", nw_strerror(said));
 		options.backend = NW_BACKEND_THREADS;
 		said = nw_engine_create(&options, &engine);
 	}
