@@ -39,7 +39,7 @@ source contrib/samba/server.sh
     "$target/samba/venv/bin/pip" install --quiet smbprotocol
     touch "$target/samba/venv/bin/smbprotocol-installed"
 }
-cargo build --quiet --release -p slowdisk
+[[ -e $target/release/slowdisk ]] || cargo build --quiet --release -p slowdisk
 cc -O2 -Wall -Wextra -o "$target/samba/load" bench/samba/load.c -lnettle
 rm -rf --one-file-system "$dir"
 mkdir -p "$dir"
@@ -100,7 +100,7 @@ start() {
         share "torture-$fs" "$dir/ext4/torture" "vfs objects = streams_xattr $module"
         [[ $fs == strict ]] && echo "    nowait:strict = yes"
     done >>"$dir/$name/shares.conf" || true
-    SAMBA_LOG_LEVEL='1 vfs:5' start_smbd "$dir/$name" "$port" "$target/capi" "$target/samba/modules"
+    SAMBA_LOG_LEVEL='1 vfs:3' start_smbd "$dir/$name" "$port" "$target/capi" "$target/samba/modules"
     current=$name current_port=$port
 }
 # stop: ends the smbd. It must end, and must not have failed.
@@ -108,10 +108,10 @@ stop() {
     local pid=$smbd_pid tries
     kill "$pid"
     for ((tries = 0; tries < 300; tries++)); do
-        kill -0 "$pid" 2>/dev/null && pgrep -f "smbd.*$dir/$current/smb.conf" >/dev/null || break
+        pgrep -f "smbd.*$dir/$current/smb.conf" >/dev/null || break
         sleep 0.1
     done
-    ! pgrep -f "smbd.*$dir/$current/smb.conf" >/dev/null || failed "smbd $current does not end"
+    ((tries < 300)) || failed "smbd $current does not end"
     wait "$pid" 2>/dev/null || true
     smbd_pid=''
     ! grep -E 'PANIC|INTERNAL ERROR|talloc.*(abort|double)|nw_reap' "$dir/$current"/log.* "$dir/$current/smbd.out" ||
@@ -156,13 +156,13 @@ for share in nowait strict threads; do
     client=$!
     seen=0
     for ((i = 0; i < 30; i++)); do
-        for status in /proc/[0-9]*/task/[0-9]*/status; do
-            [[ $status == */task/$(cut -d/ -f3 <<<"$status")/status ]] && continue
-            read -r name uid gid <<<"$(awk '/^Name:/ { n = $2 } /^Uid:/ { u = $3 } /^Gid:/ { g = $3 } END { print n, u, g }' "$status" 2>/dev/null || true)"
-            [[ $name == nowait-* ]] || continue
-            [[ $(readlink "${status%/task/*}/exe") == */smbd ]] || continue
-            ((uid == 0 && gid == 0)) || failed "$share: the thread $name is of user $uid, group $gid"
-            [[ $name == nowait-worker ]] && seen=1
+        for process in $(cat "/proc/$smbd_pid/task/$smbd_pid/children"); do
+            for status in /proc/"$process"/task/*/status; do
+                read -r name uid gid <<<"$(awk '/^Name:/ { n = $2 } /^Uid:/ { u = $3 } /^Gid:/ { g = $3 } END { print n, u, g }' "$status" 2>/dev/null)" || continue
+                [[ $name == nowait-* ]] || continue
+                ((uid == 0 && gid == 0)) || failed "$share: the thread $name is of user $uid, group $gid"
+                [[ $name == nowait-worker ]] && seen=1
+            done
         done
         sleep 0.05
     done

@@ -249,7 +249,9 @@ static void connect_to(int port, const char *share, const char *user, const char
     put16(b + 2, 1);
     put16(b + 4, c.sign ? 3 : 1);
     put32(b + 8, 4);
-    memcpy(b + 12, "nowait-bench-ld", 16);
+    /* Connections of one client identifier share a process of the server. */
+    put64(b + 12, (uint64_t)getpid());
+    put64(b + 20, now());
     put16(b + 36, 0x0210);
     c.credits = 1;
     call("negotiate", NEGOTIATE, 38, 0);

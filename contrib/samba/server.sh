@@ -39,7 +39,7 @@ CONF
     # smbd loads modules from the directory of the system alone. It sees another one there.
     # shellcheck disable=SC2016 # the inner shell expands it
     LD_LIBRARY_PATH=$library unshare --mount sh -c 'mount --bind "$1" "$2" && shift 2 && exec "$@"' sh "$dir/vfs" "$system" \
-        "${SMBD_RUNNER[@]}" smbd --foreground --no-process-group --configfile="$dir/smb.conf" >"$dir/smbd.out" 2>&1 &
+        "${SMBD_RUNNER[@]}" smbd --foreground --configfile="$dir/smb.conf" >"$dir/smbd.out" 2>&1 &
     smbd_pid=$!
     local tries
     for ((tries = 0; tries < 100; tries++)); do
