@@ -189,11 +189,15 @@ for share in nowait strict threads default; do
     for runner in env "$project/contrib/samba/deny-io-uring.py"; do
         start ends 14461 "$runner"
         evict "$dir/ext4/cold"
-        load "$share-ext4" -c cold -N 200 -t 60 >/dev/null 2>&1 &
+        load "$share-ext4" -c cold -N 400 -t 60 >/dev/null 2>&1 &
         client=$!
         sleep "0.$((3 + RANDOM % 4))"
         stop
         ! wait $client || failed "$share: the client does not notice that the server ends"
+        # The buffers of reads in flight are not freed before the reads end.
+        [[ $share == default ]] || grep -q 'waiting for its read' "$dir"/ends/log.* ||
+            failed "$share: the server has not waited for reads in flight"
+        rm -f "$dir"/ends/log.*
     done
 done
 [[ $short ]] && { echo passed; exit; }

@@ -132,6 +132,7 @@ static bool wait_for_read(struct pread_state *state)
 static int pread_state_destructor(struct pread_state *state)
 {
 	state->req = NULL;
+	DBG_NOTICE("the request ends: waiting for its read\n");
 	nw_cancel(process.engine, state->ticket);
 	return wait_for_read(state) ? 0 : -1;
 }
