@@ -15,7 +15,7 @@ contrib/samba/vfs_nowait.c in several configurations, on ext4 and xfs on disks o
   torture      smbtorture: a test may fail only if it fails without the module, too
 
 Needs root, samba, smbtorture, nettle-dev, and Python with smbprotocol, which is installed in target/samba/venv.
-scripts/build-samba.sh builds the module first. Results are in target/samba/test.
+scripts/build-samba.sh builds the module first, and cargo slowdisk. Results are in target/samba/test.
 
   --short   without smbtorture, and with fewer operations
 USAGE
@@ -34,12 +34,11 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 dir=$target/samba/test
 # shellcheck source=contrib/samba/server.sh
 source contrib/samba/server.sh
-[[ -e $target/samba/venv/bin/smbprotocol-installed ]] || {
+python=$target/samba/venv/bin/python
+"$python" -c 'import smbprotocol' 2>/dev/null || {
     python3 -m venv "$target/samba/venv"
-    "$target/samba/venv/bin/pip" install --quiet smbprotocol
-    touch "$target/samba/venv/bin/smbprotocol-installed"
+    "$python" -m pip install --quiet smbprotocol
 }
-[[ -e $target/release/slowdisk ]] || cargo build --quiet --release -p slowdisk
 cc -O2 -Wall -Wextra -o "$target/samba/load" bench/samba/load.c -lnettle
 rm -rf --one-file-system "$dir"
 mkdir -p "$dir"
@@ -83,7 +82,7 @@ done
 start() {
     local name=$1 port=$2 fs
     shift 2
-    SMBD_RUNNER=("${@:-env}")
+    smbd_runner=("${@:-env}")
     mkdir -p "$dir/$name"
     for fs in ext4 xfs; do
         share "default-$fs" "$dir/$fs"
@@ -117,19 +116,27 @@ stop() {
     ! grep -E 'PANIC|INTERNAL ERROR|talloc.*(abort|double)|nw_reap' "$dir/$current"/log.* "$dir/$current/smbd.out" ||
         failed "smbd $current has failed: $dir/$current/log.smbd"
 }
-load() { # SHARE OPTION...
+become_load() { # SHARE OPTION...: the load in place of this shell, so that it can be killed
     local share=$1
     shift
-    "$target/samba/load" -p "$current_port" -s "$share" -u "$samba_user" -w "$samba_password" "$@"
+    exec "$target/samba/load" -p "$current_port" -s "$share" -u "$samba_user" -w "$samba_password" "$@"
 }
+load() (become_load "$@")
 evict() { dd of="$1" oflag=nocache conv=notrunc,fdatasync count=0 status=none; }
 served_by() { # TEXT: the module's line about its engine
     grep -A1 make_engine "$dir/$current"/log.* | grep -q "$1" || failed "$current: the log has no \"$1\""
 }
+threads() { # the threads of the engines of all clients: name, effective user, effective group
+    local process
+    for process in $(<"/proc/$smbd_pid/task/$smbd_pid/children"); do
+        awk '/^Name:/ { n = $2 } /^Uid:/ { u = $3 } /^Gid:/ && n ~ /^nowait-/ { print n, u, $3 }' \
+            /proc/"$process"/task/*/status 2>/dev/null || true
+    done
+}
 differential() { # SHARE...
     local fs
     for fs in ext4 xfs; do
-        "$target/samba/venv/bin/python" contrib/samba/differential.py "$current_port" "$samba_user" "$samba_password" \
+        "$python" contrib/samba/differential.py "$current_port" "$samba_user" "$samba_password" \
             "$dir/$fs" "$seed" "$operations" "${@/%/-$fs}"
     done
 }
@@ -152,18 +159,14 @@ echo credentials
 start credentials 14461
 for share in nowait strict threads; do
     evict "$dir/ext4/cold"
-    load "$share-ext4" -c cold -N 8 -C 1048576 -t 2 >/dev/null &
+    become_load "$share-ext4" -c cold -N 8 -C 1048576 -t 2 >/dev/null &
     client=$!
     seen=0
-    for ((i = 0; i < 30; i++)); do
-        for process in $(cat "/proc/$smbd_pid/task/$smbd_pid/children"); do
-            for status in /proc/"$process"/task/*/status; do
-                read -r name uid gid <<<"$(awk '/^Name:/ { n = $2 } /^Uid:/ { u = $3 } /^Gid:/ { g = $3 } END { print n, u, g }' "$status" 2>/dev/null)" || continue
-                [[ $name == nowait-* ]] || continue
-                ((uid == 0 && gid == 0)) || failed "$share: the thread $name is of user $uid, group $gid"
-                [[ $name == nowait-worker ]] && seen=1
-            done
-        done
+    while kill -0 $client 2>/dev/null; do
+        while read -r name uid gid; do
+            ((uid == 0 && gid == 0)) || failed "$share: the thread $name is of user $uid, group $gid"
+            [[ $name != nowait-worker ]] || seen=1
+        done < <(threads)
         sleep 0.05
     done
     wait $client || failed "$share: the client has failed"
@@ -174,7 +177,7 @@ echo ends
 for ((i = 0; i < ($([[ $short ]] && echo 5 || echo 25)); i++)); do
     for share in nowait strict threads few; do
         evict "$dir/ext4/cold"
-        load "$share-ext4" -c cold -N 150 -t 60 2>/dev/null >&2 &
+        become_load "$share-ext4" -c cold -N 150 -t 60 2>/dev/null >&2 &
         doomed=$!
         load "$share-xfs" -n 2 -c cold -N 20 -C 65536 -t 0.4 >>"$dir/beside" || failed "$share: wrong bytes beside a client that is killed"
         smbcontrol --configfile="$dir/$current/smb.conf" smbd reload-config || failed 'reload-config'
@@ -189,8 +192,13 @@ for share in nowait strict threads default; do
     for runner in env "$project/contrib/samba/deny-io-uring.py"; do
         start ends 14461 "$runner"
         evict "$dir/ext4/cold"
-        load "$share-ext4" -c cold -N 400 -t 60 >/dev/null 2>&1 &
+        become_load "$share-ext4" -c cold -N 400 -t 60 >/dev/null 2>&1 &
         client=$!
+        # Once there is an engine, reads are in flight until the client ends.
+        until [[ $share == default || $(threads) ]]; do
+            kill -0 $client || failed "$share: the client has ended"
+            sleep 0.05
+        done
         sleep "0.$((3 + RANDOM % 4))"
         stop
         ! wait $client || failed "$share: the client does not notice that the server ends"

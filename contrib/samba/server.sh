@@ -1,7 +1,10 @@
 # shellcheck shell=bash
 # Functions for scripts that run a private smbd. To be read with source.
 
+# shellcheck disable=SC2034 # for the scripts
 samba_user=daemon samba_password=secret-of-a-test
+# The program with its arguments that runs smbd.
+smbd_runner=(env)
 
 # start_smbd DIR PORT LIBRARY MODULES: an smbd of its own on 127.0.0.1 whose state is in DIR. DIR/shares.conf has its
 # shares. LIBRARY is the directory of libnowait.so, and MODULES that of the modules. Sets smbd_pid. stop_smbd ends it.
@@ -31,7 +34,6 @@ start_smbd() {
     load printers = no
     printcap name = /dev/null
     disable spoolss = yes
-    ${SAMBA_GLOBAL:-}
 include = $dir/shares.conf
 CONF
     printf '%s\n%s\n' "$samba_password" "$samba_password" |
@@ -39,7 +41,7 @@ CONF
     # smbd loads modules from the directory of the system alone. It sees another one there.
     # shellcheck disable=SC2016 # the inner shell expands it
     LD_LIBRARY_PATH=$library unshare --mount sh -c 'mount --bind "$1" "$2" && shift 2 && exec "$@"' sh "$dir/vfs" "$system" \
-        "${SMBD_RUNNER[@]}" smbd --foreground --configfile="$dir/smb.conf" >"$dir/smbd.out" 2>&1 &
+        "${smbd_runner[@]}" smbd --foreground --configfile="$dir/smb.conf" >"$dir/smbd.out" 2>&1 &
     smbd_pid=$!
     local tries
     for ((tries = 0; tries < 100; tries++)); do
@@ -51,8 +53,6 @@ CONF
     echo "smbd does not answer on port $port" >&2
     return 1
 }
-
-SMBD_RUNNER=(env)
 
 stop_smbd() {
     if [[ ${smbd_pid:-} ]]; then
