@@ -58,9 +58,11 @@ failed() {
     exit 1
 }
 
-for fs in ext4 xfs; do
+# On the disk of 200 ms reads are in flight at any moment, however slow the machine is.
+for fs in ext4 xfs slow; do
     mkdir -p "$dir/$fs"
-    "$target/release/slowdisk" --size 1G --latency 1ms --fs $fs "$dir/$fs" >"$dir/slowdisk-$fs.out" &
+    if [[ $fs == slow ]]; then disk=(--latency 200ms); else disk=(--latency 1ms --fs "$fs"); fi
+    "$target/release/slowdisk" --size 1G "${disk[@]}" "$dir/$fs" >"$dir/slowdisk-$fs.out" &
     slowdisk+=($!)
     while ! mountpoint -q "$dir/$fs"; do
         kill -0 "${slowdisk[-1]}" || failed "$(cat "$dir/slowdisk-$fs.out")"
@@ -84,7 +86,7 @@ start() {
     shift 2
     smbd_runner=("${@:-env}")
     mkdir -p "$dir/$name"
-    for fs in ext4 xfs; do
+    for fs in ext4 xfs slow; do
         share "default-$fs" "$dir/$fs"
         share "io_uring-$fs" "$dir/$fs" "vfs objects = io_uring"
         share "patch-$fs" "$dir/$fs" "vfs objects = default_nowait"
@@ -191,8 +193,8 @@ stop
 for share in nowait strict threads default; do
     for runner in env "$project/contrib/samba/deny-io-uring.py"; do
         start ends 14461 "$runner"
-        evict "$dir/ext4/cold"
-        become_load "$share-ext4" -c cold -N 400 -t 60 >/dev/null 2>&1 &
+        evict "$dir/slow/cold"
+        become_load "$share-slow" -c cold -N 400 -t 60 >/dev/null 2>&1 &
         client=$!
         # Once there is an engine, reads are in flight until the client ends.
         until [[ $share == default || $(threads) ]]; do
