@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-usage: scripts/install-deps.sh [--kernels] [--servers] [--packages] [--suites] [--arm64] [--python] [--peers] [--strict]
+usage: scripts/install-deps.sh [--kernels] [--servers] [--packages] [--suites] [--arm64] [--python] [--peers] [--samba] [--strict]
 
 Installs the missing programs that the build and the tests call.
 
@@ -16,6 +16,7 @@ Installs the missing programs that the build and the tests call.
   --arm64     also install the programs that build for aarch64 and boot a guest of it
   --python    also install the module that makes virtual environments and CPython's tests, unless python3 has them
   --peers     also install the newest bfs, fd, dust, pdu and liburing, for nowait-bench, in target/peers
+  --samba     also install Samba, smbtorture and what the scripts for the Samba module need; Debian starts Samba as a service
   --strict    fail if a program is still missing at the end (default: warn)
 USAGE
 }
@@ -110,6 +111,17 @@ server_needs=(
     "setpriv util-linux"
 )
 
+samba_needs=(
+    "smbd samba"
+    "smbpasswd samba-common-bin"
+    "smbtorture samba-testsuite"
+    "/usr/share/doc/samba-vfs-modules samba-vfs-modules"
+    "/usr/include/nettle/md4.h nettle-dev"
+    "dpkg-source dpkg-dev"
+    "mmdebstrap mmdebstrap"
+    "/usr/share/doc/python3-venv python3-venv"
+)
+
 strict=
 peers=
 while (($#)); do
@@ -126,6 +138,7 @@ while (($#)); do
                 needs+=("/usr/share/doc/libpython$version-testsuite libpython$version-testsuite")
             ;;
         --peers) peers=1; needs+=("make make" "c++ g++" "dpkg-source dpkg-dev") ;;
+        --samba) needs+=("${samba_needs[@]}") ;;
         --strict) strict=1 ;;
         -h | --help) usage; exit 0 ;;
         *) usage >&2; exit 2 ;;
