@@ -6,6 +6,7 @@ mod aio;
 mod bad_input;
 mod common;
 mod compare;
+mod container;
 mod directories;
 mod documents;
 mod iops;
