@@ -369,15 +369,22 @@ impl Files {
             self.wake(&mut state);
             let (root, path) = (directory.0, directory.1);
             drop(state);
-            let cached = taken
-                .iter()
-                .map(|(name, len)| self.read_ahead(&root, &path.join(name), *len))
-                .fold(0, |row, cached| if cached { row + 1 } else { 0 });
+            let mut cached = Vec::new();
+            let mut row = 0;
+            for (id, name, len) in &taken {
+                if self.read_ahead(&root, &path.join(name), *len) {
+                    cached.push(*id);
+                    row += 1;
+                } else {
+                    row = 0;
+                }
+            }
             state = self.state();
-            state.cached = if cached == taken.len() as u32 {
-                state.cached + cached
+            cached.iter().for_each(|id| state.was_cached(*id));
+            state.cached = if row == taken.len() as u32 {
+                state.cached + row
             } else {
-                cached
+                row
             };
             if state.cached >= MIN_CACHED {
                 self.end_readahead();
@@ -496,8 +503,8 @@ impl Sequence {
 }
 
 /// The files that a thread has taken: the root and the path of their directory, and for each its
-/// name and the bytes to be read.
-type Taken = ((Arc<OwnedFd>, Arc<Path>), Vec<(Arc<Path>, u64)>);
+/// identity, its name and the bytes to be read.
+type Taken = ((Arc<OwnedFd>, Arc<Path>), Vec<(Id, Arc<Path>, u64)>);
 
 impl State {
     /// Moves a directory with unread files to the front of the queue.
@@ -531,6 +538,21 @@ impl State {
             self.beyond -= u64::from(directory.last_opened == 0);
         }
         Some(file)
+    }
+
+    /// A file that was taken was cached already, perhaps because the program has opened it before
+    /// the walk has found it.
+    fn was_cached(&mut self, id: Id) {
+        let Some(file) = self.forget(id) else {
+            return;
+        };
+        if let Some(directory) = self.directories.get_mut(&file.directory)
+            && directory.wasted > 0
+        {
+            directory.wasted -= 1;
+            self.wasted -= 1;
+        }
+        self.files.insert(id, File { read: 0, ..file });
     }
 
     /// Records the step of the program to a file from the last one in the same directory.
@@ -684,7 +706,7 @@ impl State {
                 directory.taken += 1;
                 directory.ahead += 1;
                 self.beyond += u64::from(directory.last_opened == 0);
-                taken.push((name, file.read));
+                taken.push((id, name, file.read));
             }
             let (root, path) = (directory.root.clone(), directory.path.clone());
             if directory.unread.is_empty() {
@@ -776,9 +798,10 @@ mod tests {
             .sum()
     }
 
-    /// A directory of files `f0`, `f1`, … of 4096 bytes that are not cached, and their ids.
+    /// A directory of files `f0`, `f1`, … of 4096 bytes that are not cached, and their ids. It is
+    /// not in memory.
     fn directory(count: usize) -> (tempfile::TempDir, Vec<Id>) {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let ids = cold_files(directory.path(), count);
         (directory, ids)
     }
@@ -854,6 +877,22 @@ mod tests {
         let before = files.summary().used;
         ids[40..].iter().for_each(|id| files.opened(*id));
         assert_eq!(files.summary().used - before, 10 * 4096);
+    }
+
+    /// They do not keep others from being read.
+    #[test]
+    fn cached_files_are_not_ahead_of_the_program() {
+        let (directory, mut ids) = directory(60);
+        for n in 0..60 {
+            std::fs::read(directory.path().join(format!("f{n}"))).unwrap();
+        }
+        ids.sort_unstable();
+        let files = within(1 << 30);
+        find(&files, &directory);
+        ids[..3].iter().for_each(|id| files.opened(*id));
+        wait_for("all files", || files.state().summary.files >= 57);
+        wait_for("the end", || files.state().outstanding == 0);
+        assert!(files.state().directories.values().all(|it| it.ahead == 0));
     }
 
     fn is_read(files: &Files, id: Id) -> bool {
@@ -1045,7 +1084,7 @@ mod tests {
             }
             let mut taken = Vec::new();
             while let Some((_, names)) = state.take(1 << 30) {
-                taken.extend(names.into_iter().map(|(name, _)| name));
+                taken.extend(names.into_iter().map(|(_, name, _)| name));
             }
             let mut expected: Vec<(Id, PathBuf)> =
                 (0..30).map(|n| (ids[n], format!("f{n}").into())).collect();

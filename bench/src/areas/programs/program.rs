@@ -83,7 +83,7 @@ impl Program {
                 done >"$FILES/program.c""##
             ),
             Program::Perl => {
-                r#"exec cp -a "$(perl -MConfig -e 'print $Config{privlibexp}')" "$FILES/perl""#
+                r#"exec cp -a "$(perl -MConfig -e 'print $Config{privlibexp}')/." "$FILES/perl""#
             }
             Program::Du | Program::Find | Program::Grep | Program::GrepFew | Program::Tar => {
                 include!("")
