@@ -81,8 +81,22 @@ impl Mount {
             other => other.doing(doing)?,
         }
         let between = between();
-        self.mount().doing(doing)?;
+        self.mount_patiently().doing(doing)?;
         between
+    }
+
+    /// Mounts the filesystem. A process that is just being started may have a copy of a descriptor
+    /// that has the device open exclusively.
+    fn mount_patiently(&self) -> io::Result<()> {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            match self.mount() {
+                Err(e) if e.kind() == io::ErrorKind::ResourceBusy && Instant::now() < give_up => {
+                    thread::sleep(Duration::from_millis(2));
+                }
+                other => return other,
+            }
+        }
     }
 
     fn mount(&self) -> io::Result<()> {

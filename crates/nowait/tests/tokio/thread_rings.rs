@@ -172,25 +172,25 @@ fn a_thread_that_ends_leaves_its_reads_to_a_worker() {
     let engine = engine();
     let _limit = Limit::new("the thread ends".into());
     for runtime in runtimes() {
-        let file = runtime.block_on(stalled.open(&engine));
-        let before = engine.stats();
-        let handle = runtime.handle().clone();
-        let thread = std::thread::spawn(move || {
-            let _entered = handle.enter();
-            [0, 20, 40].map(|page| begin(&file, 3 * PAGE, page * PAGE as u64))
-        });
-        let readings = thread.join().unwrap();
-        stalled.go_on();
-        for (page, reading) in [0, 20, 40].into_iter().zip(readings) {
-            let read = runtime.block_on(reading);
-            assert_eq!(read.result.unwrap(), 3 * PAGE);
-            assert!(read.buf == pattern(page * PAGE as u64, 3 * PAGE));
-        }
-        let after = engine.stats();
-        if has_rings(&engine) {
-            // On a busy machine the engine is congested, and gets the others.
-            assert!(after.thread_rings > before.thread_rings);
-        }
+        let mut read = || {
+            let file = runtime.block_on(stalled.open(&engine));
+            let before = engine.stats().thread_rings;
+            let handle = runtime.handle().clone();
+            let thread = std::thread::spawn(move || {
+                let _entered = handle.enter();
+                [0, 20, 40].map(|page| begin(&file, 3 * PAGE, page * PAGE as u64))
+            });
+            let readings = thread.join().unwrap();
+            stalled.go_on();
+            for (page, reading) in [0, 20, 40].into_iter().zip(readings) {
+                let read = runtime.block_on(reading);
+                assert_eq!(read.result.unwrap(), 3 * PAGE);
+                assert!(read.buf == pattern(page * PAGE as u64, 3 * PAGE));
+            }
+            !has_rings(&engine) || engine.stats().thread_rings > before
+        };
+        // On a busy machine the engine is congested for some time, and gets the reads.
+        assert!((0..100).any(|_| read()));
     }
 }
 
