@@ -10,6 +10,7 @@
 //!              └────► run() ───────► result ───┴─► settle(result) ─► Again | Done(result)
 //! ```
 
+mod body;
 pub(crate) mod call;
 pub(crate) mod fadvise;
 pub(crate) mod fallocate;
@@ -29,6 +30,8 @@ use std::time::Instant;
 
 use io_uring::squeue;
 
+use body::Body;
+pub(crate) use body::Contents;
 pub use call::Call;
 pub use fadvise::{Advice, Fadvise};
 pub use fallocate::{Fallocate, FallocateMode};
@@ -37,7 +40,7 @@ pub use nop::Nop;
 pub use openat2::Openat2;
 pub(crate) use openat2::Opens;
 pub(crate) use operation::{Operation, Registered, Step, is_end};
-pub(crate) use progress::{Progress, Route};
+pub(crate) use progress::Route;
 pub use read::Read;
 pub use readv::Readv;
 pub use statx::Statx;
@@ -54,7 +57,7 @@ use crate::sys::Errno;
 use crate::sys::limit::file_size_is_limited;
 use crate::sys::rw::Offset;
 
-/// One operation, ready to be submitted. Making it takes one allocation.
+/// One operation, ready to be submitted. Making it takes at most one allocation.
 ///
 /// ```
 /// use nowait::op::{Op, Read};
@@ -65,16 +68,7 @@ use crate::sys::rw::Offset;
 #[derive(Debug)]
 pub struct Op {
     /// On the heap, because an operation moves through several lists on its way to its completion.
-    pub(crate) body: Box<Body>,
-}
-
-/// The contents of an operation.
-#[derive(Debug)]
-pub(crate) struct Body {
-    pub(crate) kind: Kind,
-    user_data: u64,
-    deadline: Option<Instant>,
-    pub(crate) progress: Progress,
+    pub(crate) body: Body,
 }
 
 impl Op {
@@ -109,7 +103,7 @@ impl Op {
 
     /// Returns the operation itself, which gives access to what it owned.
     pub fn into_kind(self) -> Kind {
-        self.body.kind
+        self.body.into_kind()
     }
 
     /// The name of the operation, as in errors.
@@ -120,7 +114,7 @@ impl Op {
     /// Returns the buffer of a [`Read`]. `None` for other operations.
     #[inline]
     pub fn into_buffer(self) -> Option<Buffer> {
-        match self.body.kind {
+        match self.body.into_kind() {
             Kind::Read(read) => Some(read.into_buffer()),
             _ => None,
         }
@@ -129,7 +123,7 @@ impl Op {
     /// Returns the source of a [`Write`]. `None` for other operations.
     #[inline]
     pub fn into_source(self) -> Option<Source> {
-        match self.body.kind {
+        match self.body.into_kind() {
             Kind::Write(write) => Some(write.into_source()),
             _ => None,
         }
@@ -150,15 +144,7 @@ macro_rules! kinds {
         $(impl From<$name> for Op {
             #[inline]
             fn from(op: $name) -> Op {
-                Op {
-                    // The parts are written where they stay.
-                    body: Box::write(Box::new_uninit(), Body {
-                        kind: Kind::$name(op),
-                        user_data: 0,
-                        deadline: None,
-                        progress: Progress::default(),
-                    }),
-                }
+                Op { body: Body::new(Kind::$name(op)) }
             }
         })*
 
@@ -166,7 +152,7 @@ macro_rules! kinds {
 
         impl sealed::FromOp for $name {
             fn from_op(op: Op) -> Option<$name> {
-                match op.body.kind {
+                match op.body.into_kind() {
                     Kind::$name(op) => Some(op),
                     _ => None,
                 }
@@ -373,13 +359,3 @@ kinds!(
     Call,
     Nop
 );
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_op_in_flight_is_small() {
-        assert!(size_of::<Body>() <= 288, "{}", size_of::<Body>());
-    }
-}

@@ -127,20 +127,14 @@ impl nw_op {
             NW_OP_NOP => Op::from(Nop),
             NW_OP_READ => {
                 // SAFETY: the caller's promise.
-                let buffer: Buffer = Box::new(unsafe { memory(self.addr, self.len)? });
-                let read = match offset {
-                    Some(offset) => Read::new(file()?, buffer, offset),
-                    None => Read::stream(file()?, buffer),
-                };
+                let memory = unsafe { memory(self.addr, self.len)? };
+                let read = Read::raw(file()?, memory, offset);
                 read.flags(self.rw_flags()).into()
             }
             NW_OP_WRITE => {
                 // SAFETY: the caller's promise.
-                let source: Source = Box::new(unsafe { memory(self.addr, self.len)? });
-                let write = match offset {
-                    Some(offset) => Write::new(file()?, source, offset),
-                    None => Write::stream(file()?, source),
-                };
+                let memory = unsafe { memory(self.addr, self.len)? };
+                let write = Write::raw(file()?, memory, offset);
                 write.flags(self.rw_flags()).into()
             }
             NW_OP_READV => {

@@ -9,6 +9,8 @@
 //! call, free what it returned before, panic, or submit operations itself. The buffer is therefore
 //! asked once, when the operation is made. No method of it is called, and it is not moved, while
 //! the kernel may access its memory. The borrow of that memory lasts until then.
+//!
+//! [`RawMemory`] needs no owner: the program keeps it.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -16,14 +18,15 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
 
 use super::io_buf::{Buffer, IoBuf, IoBufMut, Source};
+use super::raw::RawMemory;
 use crate::sys::uninit_slice::UninitSlice;
 use crate::user_code;
 
 /// A buffer to be filled.
 pub(crate) struct ReadMemory {
     /// It comes from a box, but is a raw pointer: moving a `Box` asserts unique access to its
-    /// contents, and the kernel has access too.
-    buffer: NonNull<dyn IoBufMut>,
+    /// contents, and the kernel has access too. `None` for memory that the program keeps.
+    buffer: Option<NonNull<dyn IoBufMut>>,
     start: NonNull<u8>,
     len: usize,
     /// The number of bytes to pass to `set_filled`.
@@ -39,17 +42,29 @@ impl ReadMemory {
     /// Asks the buffer for its memory. A panic of the buffer propagates to the caller.
     #[inline]
     pub(crate) fn new(buffer: Buffer) -> ReadMemory {
+        let mut buffer = NonNull::from(Box::leak(buffer));
         let mut memory = ReadMemory {
-            buffer: NonNull::from(Box::leak(buffer)),
+            buffer: Some(buffer),
             start: NonNull::dangling(),
             len: 0,
             filled: None,
         };
         // SAFETY: the pointer came from a box, and there is no other pointer to the buffer.
-        let mut space = unsafe { memory.buffer.as_mut() }.as_uninit();
+        let mut space = unsafe { buffer.as_mut() }.as_uninit();
         memory.len = space.len();
         memory.start = space.start();
         memory
+    }
+
+    /// Memory that the program keeps.
+    #[inline]
+    pub(crate) fn raw(memory: RawMemory) -> ReadMemory {
+        ReadMemory {
+            buffer: None,
+            start: memory.slice_start(),
+            len: memory.len(),
+            filled: None,
+        }
     }
 
     /// The size of the memory in bytes.
@@ -94,8 +109,12 @@ impl ReadMemory {
     #[inline]
     pub(crate) fn into_buffer(self) -> Buffer {
         let memory = ManuallyDrop::new(self);
+        let Some(buffer) = memory.buffer else {
+            // SAFETY: the obligation of `RawMemory::new`, which made this memory.
+            return Box::new(unsafe { RawMemory::new(memory.start.as_ptr(), memory.len) });
+        };
         // SAFETY: the pointer came from a box, and is not used after this.
-        let mut buffer = unsafe { Box::from_raw(memory.buffer.as_ptr()) };
+        let mut buffer = unsafe { Box::from_raw(buffer.as_ptr()) };
         if let Some(n) = memory.filled {
             // SAFETY: the caller of `fill` guaranteed that these bytes were written, through the
             // memory that `as_uninit` returned at its last call.
@@ -107,9 +126,11 @@ impl ReadMemory {
 
 impl Drop for ReadMemory {
     fn drop(&mut self) {
-        // This runs on a thread of the engine if nothing waits for the operation any more.
-        // SAFETY: the pointer came from a box, and is not used after this.
-        user_code::discard(unsafe { Box::from_raw(self.buffer.as_ptr()) });
+        if let Some(buffer) = self.buffer {
+            // This runs on a thread of the engine if nothing waits for the operation any more.
+            // SAFETY: the pointer came from a box, and is not used after this.
+            user_code::discard(unsafe { Box::from_raw(buffer.as_ptr()) });
+        }
     }
 }
 
@@ -121,8 +142,9 @@ impl fmt::Debug for ReadMemory {
 
 /// Bytes to be written.
 pub(crate) struct WriteMemory {
-    /// A raw pointer from a box, for the same reason as in [`ReadMemory`].
-    source: NonNull<dyn IoBuf>,
+    /// A raw pointer from a box, for the same reason as in [`ReadMemory`]. `None` for memory that
+    /// the program keeps.
+    source: Option<NonNull<dyn IoBuf>>,
     start: NonNull<u8>,
     len: usize,
 }
@@ -136,16 +158,27 @@ impl WriteMemory {
     /// Asks the source for its bytes. A panic of the source propagates to the caller.
     #[inline]
     pub(crate) fn new(source: Source) -> WriteMemory {
+        let source = NonNull::from(Box::leak(source));
         let mut memory = WriteMemory {
-            source: NonNull::from(Box::leak(source)),
+            source: Some(source),
             start: NonNull::dangling(),
             len: 0,
         };
         // SAFETY: the pointer came from a box, and there is no other pointer to the source.
-        let bytes = unsafe { memory.source.as_ref() }.bytes();
+        let bytes = unsafe { source.as_ref() }.bytes();
         memory.len = bytes.len();
         memory.start = NonNull::from(bytes).cast();
         memory
+    }
+
+    /// Memory that the program keeps.
+    #[inline]
+    pub(crate) fn raw(memory: RawMemory) -> WriteMemory {
+        WriteMemory {
+            source: None,
+            start: memory.slice_start(),
+            len: memory.len(),
+        }
     }
 
     /// The address and the number of the bytes.
@@ -165,15 +198,21 @@ impl WriteMemory {
     #[inline]
     pub(crate) fn into_source(self) -> Source {
         let memory = ManuallyDrop::new(self);
-        // SAFETY: the pointer came from a box, and is not used after this.
-        unsafe { Box::from_raw(memory.source.as_ptr()) }
+        match memory.source {
+            // SAFETY: the pointer came from a box, and is not used after this.
+            Some(source) => unsafe { Box::from_raw(source.as_ptr()) },
+            // SAFETY: the obligation of `RawMemory::new`, which made this memory.
+            None => Box::new(unsafe { RawMemory::new(memory.start.as_ptr(), memory.len) }),
+        }
     }
 }
 
 impl Drop for WriteMemory {
     fn drop(&mut self) {
-        // SAFETY: the same as for `ReadMemory`.
-        user_code::discard(unsafe { Box::from_raw(self.source.as_ptr()) });
+        if let Some(source) = self.source {
+            // SAFETY: the same as for `ReadMemory`.
+            user_code::discard(unsafe { Box::from_raw(source.as_ptr()) });
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Memory that a program in another language lends to operations, as a buffer.
 #![allow(unsafe_code)]
 
+use std::ptr::NonNull;
+
 use super::io_buf::{IoBuf, IoBufMut};
 use crate::sys::uninit_slice::UninitSlice;
 
@@ -71,12 +73,8 @@ impl RawMemory {
     }
 
     /// The start, for a slice: a slice must not begin at null, also not one of no bytes.
-    fn slice_start(self) -> *mut u8 {
-        if self.start.is_null() {
-            std::ptr::dangling_mut()
-        } else {
-            self.start
-        }
+    pub(super) fn slice_start(self) -> NonNull<u8> {
+        NonNull::new(self.start).unwrap_or(NonNull::dangling())
     }
 }
 
@@ -85,7 +83,7 @@ impl IoBufMut for RawMemory {
         // SAFETY: Assumption: the obligation of `RawMemory::new`. The bytes may be uninitialised,
         // and only the kernel accesses them through this.
         UninitSlice::Uninit(unsafe {
-            std::slice::from_raw_parts_mut(self.slice_start().cast(), self.len)
+            std::slice::from_raw_parts_mut(self.slice_start().cast().as_ptr(), self.len)
         })
     }
 
@@ -95,6 +93,6 @@ impl IoBufMut for RawMemory {
 impl IoBuf for RawMemory {
     fn bytes(&self) -> &[u8] {
         // SAFETY: as above; operations use the address and the length only.
-        unsafe { std::slice::from_raw_parts(self.slice_start(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.slice_start().as_ptr(), self.len) }
     }
 }

@@ -5,7 +5,7 @@ use super::completion_target::CompletionTarget;
 use super::core::Core;
 use crate::error::{Error, ErrorKind};
 use crate::handle::Handle;
-use crate::op::{Kind, Op, Step};
+use crate::op::{Contents, Kind, Op, Step};
 use crate::policy::provenance::{Arrival, Origin, Provenance, Read, ServedBy, origin};
 use crate::policy::stats::{Count, ns_since, sometimes_now};
 use crate::sys::Errno;
@@ -37,43 +37,39 @@ impl Request {
 
     /// Records the origin of the `n` bytes of one kernel read.
     pub(crate) fn arrived(&mut self, n: usize, arrival: Arrival) {
-        let n = match &mut self.op.body.kind {
+        let Contents { kind, progress, .. } = &mut *self.op.body;
+        let n = match kind {
             Kind::Read(read) => read.brings(n),
             _ => n,
         };
-        let (positional, handle) = match (&self.op.body.kind, self.op.body.kind.handle()) {
+        let (positional, handle) = match (&*kind, kind.handle()) {
             (Kind::Read(read), Some(handle)) => (read.positional().is_some(), handle),
             (Kind::Readv(read), Some(handle)) => (read.positional().is_some(), handle),
             _ => return,
         };
-        if let Some(resident) = &mut self.op.body.progress.resident {
+        if let Some(resident) = &mut progress.resident {
             let cached = n.min(*resident as usize);
             *resident -= to_u32(cached);
-            self.op.body.progress.provenance.add(cached, Origin::Cache);
-            return self
-                .op
-                .body
-                .progress
-                .provenance
-                .add(n - cached, Origin::Device);
+            progress.provenance.add(cached, Origin::Cache);
+            return progress.provenance.add(n - cached, Origin::Device);
         }
         let cacheable = handle.is_regular() && positional && !handle.is_direct();
         let origin = origin(Read {
             bytes: n,
             direct: handle.is_direct(),
             cacheable,
-            missed: self.op.body.progress.missed,
+            missed: progress.missed,
             nowait_works: handle.nowait_read().works(),
             arrival,
         });
-        if !self.op.body.progress.missed && cacheable {
+        if !progress.missed && cacheable {
             match origin {
                 Origin::Cache => handle.history().record(true),
                 Origin::Device => handle.history().record(false),
                 Origin::Unknown => {}
             }
         }
-        self.op.body.progress.provenance.add(n, origin);
+        progress.provenance.add(n, origin);
     }
 
     /// Returns true if a worker should count how much of the data is in the page cache. That is so

@@ -8,7 +8,7 @@ use io_uring::{opcode, squeue};
 use super::operation::{Operation, Registered, Step, is_end, ring_offset, transfer};
 use crate::buffer::bounce::BounceBuffer;
 use crate::buffer::memory::ReadMemory;
-use crate::buffer::{Buffer, UninitSlice};
+use crate::buffer::{Buffer, RawMemory, UninitSlice};
 use crate::handle::Handle;
 use crate::kernel::flags::RwFlags;
 use crate::sys::cast::to_u32;
@@ -37,22 +37,31 @@ impl Read {
     /// [`IoBufMut::as_uninit`](crate::IoBufMut::as_uninit) once.
     #[inline]
     pub fn new(handle: &Handle, buffer: Buffer, offset: u64) -> Read {
-        Read {
-            handle: handle.clone(),
-            memory: ReadMemory::new(buffer),
-            offset: Some(offset),
-            flags: RwFlags::empty(),
-            done: 0,
-            part: false,
-            bounce: None,
-        }
+        Read::into_memory(handle, ReadMemory::new(buffer), Some(offset))
     }
 
     /// Reads once at the file's own position, like read(2).
     pub fn stream(handle: &Handle, buffer: Buffer) -> Read {
+        Read::into_memory(handle, ReadMemory::new(buffer), None)
+    }
+
+    /// Reads into memory that the program keeps, without an allocation. `None` is the file's own
+    /// position. Otherwise it is like [`new`](Read::new) and [`stream`](Read::stream).
+    #[inline]
+    pub fn raw(handle: &Handle, memory: RawMemory, offset: Option<u64>) -> Read {
+        Read::into_memory(handle, ReadMemory::raw(memory), offset)
+    }
+
+    #[inline]
+    fn into_memory(handle: &Handle, memory: ReadMemory, offset: Offset) -> Read {
         Read {
-            offset: None,
-            ..Read::new(handle, buffer, 0)
+            handle: handle.clone(),
+            memory,
+            offset,
+            flags: RwFlags::empty(),
+            done: 0,
+            part: false,
+            bounce: None,
         }
     }
 

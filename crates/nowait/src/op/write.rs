@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use io_uring::{opcode, squeue};
 
 use super::operation::{Operation, Registered, Step, ring_offset, transfer};
-use crate::buffer::Source;
 use crate::buffer::memory::WriteMemory;
+use crate::buffer::{RawMemory, Source};
 use crate::handle::Handle;
 use crate::kernel::flags::RwFlags;
 use crate::sys::Errno;
@@ -31,22 +31,31 @@ impl Write {
     /// Writes at `offset`. It calls [`IoBuf::bytes`](crate::IoBuf::bytes) once.
     #[inline]
     pub fn new(handle: &Handle, source: Source, offset: u64) -> Write {
-        Write {
-            handle: handle.clone(),
-            memory: WriteMemory::new(source),
-            offset: Some(offset),
-            flags: RwFlags::empty(),
-            done: 0,
-            all: false,
-        }
+        Write::of_memory(handle, WriteMemory::new(source), Some(offset))
     }
 
     /// Writes at the file's own position, like write(2). Use it for pipes and files opened with
     /// O_APPEND.
     pub fn stream(handle: &Handle, source: Source) -> Write {
+        Write::of_memory(handle, WriteMemory::new(source), None)
+    }
+
+    /// Writes memory that the program keeps, without an allocation. `None` is the file's own
+    /// position. Otherwise it is like [`new`](Write::new) and [`stream`](Write::stream).
+    #[inline]
+    pub fn raw(handle: &Handle, memory: RawMemory, offset: Option<u64>) -> Write {
+        Write::of_memory(handle, WriteMemory::raw(memory), offset)
+    }
+
+    #[inline]
+    fn of_memory(handle: &Handle, memory: WriteMemory, offset: Offset) -> Write {
         Write {
-            offset: None,
-            ..Write::new(handle, source, 0)
+            handle: handle.clone(),
+            memory,
+            offset,
+            flags: RwFlags::empty(),
+            done: 0,
+            all: false,
         }
     }
 
