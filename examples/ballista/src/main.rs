@@ -90,8 +90,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             Command::Scheduler { store, port } => cluster::scheduler(store, port).await,
             Command::Executor(executor) => executor.run().await,
             Command::Tpch(tpch) => {
+                tables::make_missing(&tpch.dir, tpch.scale)?;
                 let mut terminate = signal(SignalKind::terminate())?;
-                // The processes of the clusters end with this function.
+                // The processes of the clusters end with the future of `run`.
                 tokio::select! {
                     result = run(&tpch) => result,
                     _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
@@ -104,7 +105,6 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Runs the queries, and prints a table of their times.
 async fn run(tpch: &Tpch) -> Result<(), Box<dyn Error>> {
-    tables::make_missing(&tpch.dir, tpch.scale)?;
     let dir = tpch.dir.canonicalize()?;
     let mut clusters = Vec::new();
     for (port, store) in (tpch.port..).step_by(5).zip(&tpch.store) {
