@@ -36,6 +36,14 @@
 #undef DBGC_CLASS
 #define DBGC_CLASS DBGC_VFS
 
+#ifndef SMBPROFILE_BYTES_ASYNC_STATE_X
+/* Samba before 4.22 has no counters for each share. */
+#define SMBPROFILE_BYTES_ASYNC_STATE_X(all, share) SMBPROFILE_BYTES_ASYNC_STATE(all)
+#define SMBPROFILE_BYTES_ASYNC_START_X(snum, name, all, share, n) SMBPROFILE_BYTES_ASYNC_START(name, profile_p, all, n)
+#define SMBPROFILE_BYTES_ASYNC_SET_IDLE_X(all, share) SMBPROFILE_BYTES_ASYNC_SET_IDLE(all)
+#define SMBPROFILE_BYTES_ASYNC_END_X(all, share) SMBPROFILE_BYTES_ASYNC_END(all)
+#endif
+
 /* The largest read that is copied from the page cache in the event loop. A larger copy would delay other requests. */
 #define COPY_LIMIT (256 * 1024)
 
@@ -58,7 +66,7 @@ struct pread_state {
 	ssize_t result;
 	struct timespec begun;
 	struct vfs_aio_state aio;
-	SMBPROFILE_BYTES_ASYNC_STATE(profile_bytes);
+	SMBPROFILE_BYTES_ASYNC_STATE_X(profile_bytes, profile_bytes_x);
 };
 
 /* A file whose descriptor is closed, while the engine still works on it. */
@@ -76,7 +84,7 @@ static void pread_ended(struct pread_state *state, int64_t result)
 
 	PROFILE_TIMESTAMP(&now);
 	state->aio.duration = nsec_time_diff(&now, &state->begun);
-	SMBPROFILE_BYTES_ASYNC_END(state->profile_bytes);
+	SMBPROFILE_BYTES_ASYNC_END_X(state->profile_bytes, state->profile_bytes_x);
 	state->in_flight = false;
 	talloc_set_destructor(state, NULL);
 	if (state->req == NULL) {
@@ -270,7 +278,8 @@ static int submit(struct vfs_handle_struct *handle, struct files_struct *fsp, st
 		return -ENXIO;
 	}
 	PROFILE_TIMESTAMP(&state->begun);
-	SMBPROFILE_BYTES_ASYNC_START(syscall_asys_pread, profile_p, state->profile_bytes, n);
+	SMBPROFILE_BYTES_ASYNC_START_X(SNUM(handle->conn), syscall_asys_pread, state->profile_bytes,
+				       state->profile_bytes_x, n);
 	/* A thread keeps the credentials of the thread that starts it. */
 	as_root = (process.starts_threads || n > COPY_LIMIT) && geteuid() != 0;
 	if (as_root) {
@@ -305,7 +314,7 @@ static struct tevent_req *nowait_pread_send(struct vfs_handle_struct *handle, TA
 		pread_ended(state, completion.result);
 		return tevent_req_post(req, ev);
 	case NW_QUEUED:
-		SMBPROFILE_BYTES_ASYNC_SET_IDLE(state->profile_bytes);
+		SMBPROFILE_BYTES_ASYNC_SET_IDLE_X(state->profile_bytes, state->profile_bytes_x);
 		state->in_flight = true;
 		state->ticket = completion.ticket;
 		talloc_set_destructor(state, pread_state_destructor);
