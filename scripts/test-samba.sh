@@ -1,6 +1,10 @@
 #!/usr/bin/env bash
 # Tests of the Samba module: bytes, clients and servers that end with reads in flight, credentials of threads, smbtorture.
 set -euo pipefail
+cd "$(dirname "$0")/.."
+project=$PWD
+# shellcheck source=contrib/samba/server.sh
+source contrib/samba/server.sh
 
 usage() {
     cat <<'USAGE'
@@ -28,12 +32,9 @@ case ${1:-} in
     -h | --help) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
 esac
-cd "$(dirname "$0")/.."
-project=$PWD
+own_namespace scripts/test-samba.sh "$@"
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 dir=$target/samba/test
-# shellcheck source=contrib/samba/server.sh
-source contrib/samba/server.sh
 python=$target/samba/venv/bin/python
 "$python" -c 'import smbprotocol' 2>/dev/null || {
     python3 -m venv "$target/samba/venv"
@@ -44,13 +45,9 @@ rm -rf --one-file-system "$dir"
 mkdir -p "$dir"
 chmod 755 "$dir"
 
-slowdisk=()
 finish() {
     stop_smbd
-    if ((${#slowdisk[@]})); then
-        kill "${slowdisk[@]}"
-        wait "${slowdisk[@]}" || true
-    fi
+    stop_disks
 }
 trap finish EXIT
 failed() {
@@ -60,14 +57,8 @@ failed() {
 
 # On the disk of 200 ms reads are in flight at any moment, however slow the machine is.
 for fs in ext4 xfs slow; do
-    mkdir -p "$dir/$fs"
     if [[ $fs == slow ]]; then disk=(--latency 200ms); else disk=(--latency 1ms --fs "$fs"); fi
-    "$target/release/slowdisk" --size 1G "${disk[@]}" "$dir/$fs" >"$dir/slowdisk-$fs.out" &
-    slowdisk+=($!)
-    while ! mountpoint -q "$dir/$fs"; do
-        kill -0 "${slowdisk[-1]}" || failed "$(cat "$dir/slowdisk-$fs.out")"
-        sleep 0.1
-    done
+    start_disk "$dir/$fs" --size 1G "${disk[@]}"
     python3 - "$dir/$fs/cold" <<'PYTHON'
 import struct, sys
 with open(sys.argv[1], "wb") as file:
