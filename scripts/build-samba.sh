@@ -103,7 +103,8 @@ libraries=/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
 waf() {
     ./buildtools/bin/waf -j1 "$@" >"$samba/waf.log" 2>&1 || { tail -n 30 "$samba/waf.log" >&2; exit 1; }
 }
-if [[ ! -e configured ]]; then
+# The configuration names this directory.
+if [[ $(cat configured 2>/dev/null) != "$PWD" ]]; then
     echo "build-samba: configuring samba $version" >&2
     CFLAGS=$(dpkg-buildflags --get CFLAGS) CPPFLAGS=$(dpkg-buildflags --get CPPFLAGS) \
         LDFLAGS=$(dpkg-buildflags --get LDFLAGS) waf configure --prefix=/usr --enable-fhs --sysconfdir=/etc \
@@ -114,7 +115,7 @@ if [[ ! -e configured ]]; then
         --with-ldap --with-ads --enable-avahi --disable-spotlight --with-profiling-data --disable-rpath \
         --disable-rpath-install --bundled-libraries=NONE,ldb --with-cluster-support --with-quota --with-systemd \
         --disable-cephfs --disable-python --without-ad-dc
-    touch configured
+    echo "$PWD" >configured
 fi
 # The generated headers that the modules include.
 generators=param_local.h,s3_param_proto_h,ntstatus_generated,werror_generated

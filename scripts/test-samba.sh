@@ -189,11 +189,11 @@ for share in nowait strict threads default; do
     for runner in env "$project/contrib/samba/deny-io-uring.py"; do
         start ends 14461 "$runner"
         evict "$dir/slow/cold"
-        become_load "$share-slow" -c cold -N 400 -t 60 >/dev/null 2>&1 &
+        become_load "$share-slow" -c cold -N 400 -t 60 >"$dir/client.out" 2>&1 &
         client=$!
         # Once there is an engine, reads are in flight until the client ends.
         until [[ $share == default || $(threads) ]]; do
-            kill -0 $client || failed "$share: the client has ended"
+            kill -0 $client || failed "$share: the client has ended: $(<"$dir/client.out")"
             sleep 0.05
         done
         sleep "0.$((3 + RANDOM % 4))"

@@ -52,8 +52,6 @@ static struct {
 	struct nw_engine *engine;
 	struct tevent_context *ev;
 	struct tevent_fd *fde;
-	/* Any read may start a thread of the engine. Otherwise only reads above COPY_LIMIT do. */
-	bool starts_threads;
 	/* No engine could be made. */
 	bool failed;
 } process;
@@ -152,17 +150,21 @@ static const struct enum_list engines[] = {
 	{-1, NULL},
 };
 
-/* Makes the engine of this process, with the options of the share. Its threads are root's. */
+/*
+ * Makes the engine of this process, with the options of the share. A thread has the credentials of the thread that starts
+ * it: the first threads are made as root, and start the others. No read starts a thread while smbd acts as a user.
+ */
 static void make_engine(struct vfs_handle_struct *handle)
 {
 	int snum = SNUM(handle->conn);
 	bool strict = lp_parm_bool(snum, "nowait", "strict", false);
 	struct nw_engine_options options = {
 		.size = sizeof(options),
-		.flags = strict ? NW_ENGINE_STRICT : 0,
+		.flags = NW_ENGINE_SPARE_WORKER | (strict ? NW_ENGINE_STRICT : 0),
 		.backend = lp_parm_enum(snum, "nowait", "engine", engines, NW_BACKEND_ANY),
 		.depth = lp_parm_int(snum, "nowait", "depth", 0),
-		.workers = lp_parm_int(snum, "nowait", "workers", 0),
+		/* One file may use half of them. The next module has 100. */
+		.workers = lp_parm_int(snum, "nowait", "workers", 128),
 		.copy_limit = COPY_LIMIT,
 	};
 	struct nw_engine *engine = NULL;
@@ -197,7 +199,6 @@ static void make_engine(struct vfs_handle_struct *handle)
 		   nw_engine_why(engine));
 	process.engine = engine;
 	process.fde = fde;
-	process.starts_threads = strict || nw_engine_backend(engine) == NW_BACKEND_THREADS;
 	process.failed = false;
 }
 
@@ -267,8 +268,6 @@ static int submit(struct vfs_handle_struct *handle, struct files_struct *fsp, st
 		.offset = offset,
 		.user_data = (uintptr_t)state,
 	};
-	bool as_root;
-	int said;
 
 	if (process.engine == NULL && !process.failed) {
 		make_engine(handle);
@@ -280,16 +279,7 @@ static int submit(struct vfs_handle_struct *handle, struct files_struct *fsp, st
 	PROFILE_TIMESTAMP(&state->begun);
 	SMBPROFILE_BYTES_ASYNC_START_X(SNUM(handle->conn), syscall_asys_pread, state->profile_bytes,
 				       state->profile_bytes_x, n);
-	/* A thread keeps the credentials of the thread that starts it. */
-	as_root = (process.starts_threads || n > COPY_LIMIT) && geteuid() != 0;
-	if (as_root) {
-		become_root();
-	}
-	said = nw_submit(process.engine, &op, completion);
-	if (as_root) {
-		unbecome_root();
-	}
-	return said;
+	return nw_submit(process.engine, &op, completion);
 }
 
 static void next_done(struct tevent_req *subreq);
