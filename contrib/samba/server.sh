@@ -5,6 +5,8 @@
 samba_user=daemon samba_password=secret-of-a-test
 # The program with its arguments that runs smbd.
 smbd_runner=(env)
+# The directory that is the root of smbd.
+samba_root=/
 
 # own_namespace SCRIPT ARGUMENT...: runs the script again, in a mount namespace of its own. It must be called before anything
 # else. If the namespace were that of smbd alone, it would have copies of the mounts of slow disks, which would stay when
@@ -37,8 +39,9 @@ stop_disks() {
 # shares. LIBRARY is the directory of libnowait.so, and MODULES that of the modules. Sets smbd_pid. stop_smbd ends it.
 start_smbd() {
     local dir=$1 port=$2 library=$3 modules=$4 system
-    system=$(smbd -b | sed -n 's/^ *MODULESDIR: //p')/vfs
+    system=$(chroot "$samba_root" smbd -b | sed -n 's/^ *MODULESDIR: //p')/vfs
     # smbd loads modules from the directory of the system alone.
+    system=${samba_root%/}$system
     mountpoint -q "$system" || mount -t overlay -o "lowerdir=$modules:$system" overlay "$system"
     mkdir -p "$dir"/{private,lock,state,cache,pid,ncalrpc}
     cat >"$dir/smb.conf" <<CONF
@@ -65,9 +68,9 @@ start_smbd() {
 include = $dir/shares.conf
 CONF
     printf '%s\n%s\n' "$samba_password" "$samba_password" |
-        smbpasswd -c "$dir/smb.conf" -L -s -a "$samba_user" >/dev/null
+        chroot "$samba_root" smbpasswd -c "$dir/smb.conf" -L -s -a "$samba_user" >/dev/null
     LD_LIBRARY_PATH=$library setpriv --pdeathsig TERM "${smbd_runner[@]}" \
-        smbd --foreground --configfile="$dir/smb.conf" >"$dir/smbd.out" 2>&1 &
+        chroot "$samba_root" smbd --foreground --configfile="$dir/smb.conf" >"$dir/smbd.out" 2>&1 &
     smbd_pid=$!
     local tries
     for ((tries = 0; tries < 100; tries++)); do
