@@ -129,7 +129,7 @@ bench-nginx: ## nginx with sendfile, aio threads and the module of examples/ngin
 	$(MAKE) build
 	bench/nginx/run.sh $(target)
 
-bench-samba: samba ## Samba with its pool, io_uring, synchronous reads, the patch and the module; needs root: 15 minutes
+bench-samba: samba ## Samba with its pool, io_uring, synchronous reads, the patch and the module; needs root: 20 minutes
 	cargo build --release -p slowdisk
 	bench/samba/run.sh $(target)/samba/bench
 

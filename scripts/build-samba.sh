@@ -60,12 +60,11 @@ if [[ $suite ]]; then
 fi
 
 # The headers of libraries that Debian's options name. Options whose libraries no header of Samba depends on are left out.
-packages=(gcc libc6-dev make patch dpkg-dev pkg-config bison flex perl libparse-yapp-perl libjson-perl python3-dev
-    python3-talloc-dev python3-tdb python3-dnspython python3-markdown xsltproc libacl1-dev libarchive-dev libattr1-dev
-    libavahi-client-dev libblkid-dev libbsd-dev libcap-dev libcmocka-dev libcups2-dev libdbus-1-dev libgnutls28-dev
-    libgpgme-dev libicu-dev libjansson-dev libkeyutils-dev libldap-dev liblmdb-dev libncurses-dev libpam0g-dev
-    libpopt-dev libreadline-dev libsystemd-dev libtalloc-dev libtasn1-6-dev libtasn1-bin libtdb-dev libtevent-dev
-    liburing-dev xfslibs-dev zlib1g-dev)
+packages=(gcc libc6-dev make patch dpkg-dev pkg-config bison flex perl libparse-yapp-perl libjson-perl python3 xsltproc
+    libacl1-dev libarchive-dev libattr1-dev libavahi-client-dev libblkid-dev libbsd-dev libcap-dev libcmocka-dev
+    libcups2-dev libdbus-1-dev libgnutls28-dev libicu-dev libjansson-dev libkeyutils-dev libldap-dev liblmdb-dev
+    libncurses-dev libpam0g-dev libpopt-dev libreadline-dev libsystemd-dev libtalloc-dev libtasn1-6-dev libtasn1-bin
+    libtdb-dev libtevent-dev liburing-dev xfslibs-dev zlib1g-dev)
 missing=()
 for package in "${packages[@]}"; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
@@ -104,7 +103,8 @@ libraries=/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
 waf() {
     ./buildtools/bin/waf -j1 "$@" >"$samba/waf.log" 2>&1 || { tail -n 30 "$samba/waf.log" >&2; exit 1; }
 }
-if [[ ! -e configured ]]; then
+# The configuration names this directory.
+if [[ $(cat configured 2>/dev/null) != "$PWD" ]]; then
     echo "build-samba: configuring samba $version" >&2
     CFLAGS=$(dpkg-buildflags --get CFLAGS) CPPFLAGS=$(dpkg-buildflags --get CPPFLAGS) \
         LDFLAGS=$(dpkg-buildflags --get LDFLAGS) waf configure --prefix=/usr --enable-fhs --sysconfdir=/etc \
@@ -112,10 +112,10 @@ if [[ ! -e configured ]]; then
         --with-modulesdir="$libraries/samba" --with-privatedir=/var/lib/samba/private --with-piddir=/run/samba \
         --with-lockdir=/run/samba --with-sockets-dir=/run/samba --with-statedir=/var/lib/samba \
         --with-cachedir=/var/cache/samba --with-pam --with-syslog --with-utmp --with-winbind --with-automount \
-        --with-ldap --with-ads --with-gpgme --enable-avahi --disable-spotlight --with-profiling-data --disable-rpath \
-        --disable-rpath-install --bundled-libraries=NONE,pytevent,ldb --with-cluster-support --with-quota \
-        --with-systemd --disable-cephfs
-    touch configured
+        --with-ldap --with-ads --enable-avahi --disable-spotlight --with-profiling-data --disable-rpath \
+        --disable-rpath-install --bundled-libraries=NONE,ldb --with-cluster-support --with-quota --with-systemd \
+        --disable-cephfs --disable-python --without-ad-dc
+    echo "$PWD" >configured
 fi
 # The generated headers that the modules include.
 generators=param_local.h,s3_param_proto_h,ntstatus_generated,werror_generated
@@ -147,6 +147,9 @@ module nowait "$project/contrib/samba/vfs_nowait.c"
 
 # vfs_default under another name, so that it can be used beside the one within smbd.
 patched=source3/modules/vfs_default_nowait.c
-patch --quiet --output="$patched" source3/modules/vfs_default.c "$project/contrib/samba/default-nowait.patch"
+if ! patch --quiet --output="$patched" source3/modules/vfs_default.c "$project/contrib/samba/default-nowait.patch"; then
+    echo "build-samba: default-nowait.patch is for Samba 4.17: default_nowait.so is not built" >&2
+    exit
+fi
 sed -i 's/vfs_default_init/samba_init_module/; s/DEFAULT_VFS_MODULE_NAME/"default_nowait"/' "$patched"
 module default_nowait "$patched"

@@ -1,15 +1,21 @@
 #!/usr/bin/env bash
 # Tests of the Samba module: bytes, clients and servers that end with reads in flight, credentials of threads, smbtorture.
 set -euo pipefail
+cd "$(dirname "$0")/.."
+project=$PWD
+# shellcheck source=contrib/samba/server.sh
+source contrib/samba/server.sh
 
 usage() {
     cat <<'USAGE'
-usage: scripts/test-samba.sh [--short]
+usage: scripts/test-samba.sh [--short] [--suite SUITE]
 
 Runs a private smbd on 127.0.0.1 (ports 14461 to 14463) with shares that read through a pool of threads, vfs_io_uring, and
 contrib/samba/vfs_nowait.c in several configurations, on ext4 and xfs on disks of 1 ms:
 
   bytes        random reads and writes of two clients, compared with a model
+  edges        reads at the ends of files, of 8 MiB, of locked ranges, streams and FIFOs, of files that shrink, of several
+               shares in one process, of an engine that cannot be made
   ends         clients that are killed, smbd that is ended, and smbcontrol reload-config, with reads in flight
   credentials  the engine's threads are root's while a user is impersonated
   torture      smbtorture: a test may fail only if it fails without the module, too
@@ -17,23 +23,25 @@ contrib/samba/vfs_nowait.c in several configurations, on ext4 and xfs on disks o
 Needs root, samba, smbtorture, nettle-dev, and Python with smbprotocol, which is installed in target/samba/venv.
 scripts/build-samba.sh builds the module first, and cargo slowdisk. Results are in target/samba/test.
 
-  --short   without smbtorture, and with fewer operations
+  --short        without smbtorture, and with fewer operations
+  --suite SUITE  the samba and the module in the chroot that scripts/build-samba.sh --suite SUITE has made
 USAGE
 }
 
-short=
-case ${1:-} in
-    --short) short=1 ;;
-    '') ;;
-    -h | --help) usage; exit 0 ;;
-    *) usage >&2; exit 2 ;;
-esac
-cd "$(dirname "$0")/.."
-project=$PWD
+own_namespace scripts/test-samba.sh "$@"
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+modules=$target/samba/modules
+short=
+while (($#)); do
+    case $1 in
+        --short) short=1 ;;
+        --suite) samba_root=$target/samba/${2:?}.root modules=$target/samba/$2; shift ;;
+        -h | --help) usage; exit 0 ;;
+        *) usage >&2; exit 2 ;;
+    esac
+    shift
+done
 dir=$target/samba/test
-# shellcheck source=contrib/samba/server.sh
-source contrib/samba/server.sh
 python=$target/samba/venv/bin/python
 "$python" -c 'import smbprotocol' 2>/dev/null || {
     python3 -m venv "$target/samba/venv"
@@ -44,13 +52,9 @@ rm -rf --one-file-system "$dir"
 mkdir -p "$dir"
 chmod 755 "$dir"
 
-slowdisk=()
 finish() {
     stop_smbd
-    if ((${#slowdisk[@]})); then
-        kill "${slowdisk[@]}"
-        wait "${slowdisk[@]}" || true
-    fi
+    stop_disks
 }
 trap finish EXIT
 failed() {
@@ -60,14 +64,8 @@ failed() {
 
 # On the disk of 200 ms reads are in flight at any moment, however slow the machine is.
 for fs in ext4 xfs slow; do
-    mkdir -p "$dir/$fs"
     if [[ $fs == slow ]]; then disk=(--latency 200ms); else disk=(--latency 1ms --fs "$fs"); fi
-    "$target/release/slowdisk" --size 1G "${disk[@]}" "$dir/$fs" >"$dir/slowdisk-$fs.out" &
-    slowdisk+=($!)
-    while ! mountpoint -q "$dir/$fs"; do
-        kill -0 "${slowdisk[-1]}" || failed "$(cat "$dir/slowdisk-$fs.out")"
-        sleep 0.1
-    done
+    start_disk "$dir/$fs" --size 1G "${disk[@]}"
     python3 - "$dir/$fs/cold" <<'PYTHON'
 import struct, sys
 with open(sys.argv[1], "wb") as file:
@@ -79,6 +77,12 @@ PYTHON
     chown -R "$samba_user" "$dir/$fs"
     sync "$dir/$fs/cold" "$dir/$fs/hot"
 done
+
+if [[ $samba_root != / ]]; then
+    mkdir -p "$samba_root$target"
+    mount --rbind "$target" "$samba_root$target"
+    mount --bind /proc "$samba_root/proc"
+fi
 
 # start NAME PORT [RUNNER...]: an smbd with the shares of the tests.
 start() {
@@ -94,27 +98,28 @@ start() {
         share "strict-$fs" "$dir/$fs" "vfs objects = nowait" "nowait:strict = yes"
         share "threads-$fs" "$dir/$fs" "vfs objects = nowait" "nowait:engine = threads"
         share "few-$fs" "$dir/$fs" "vfs objects = nowait" "nowait:depth = 2" "nowait:workers = 1"
+        share "unfit-$fs" "$dir/$fs" "vfs objects = nowait" "nowait:workers = 100000"
     done >"$dir/$name/shares.conf"
-    for fs in default nowait strict; do
-        local module=''
-        [[ $fs == default ]] || module=nowait
-        share "torture-$fs" "$dir/ext4/torture" "vfs objects = streams_xattr $module"
-        [[ $fs == strict ]] && echo "    nowait:strict = yes"
-    done >>"$dir/$name/shares.conf" || true
-    SAMBA_LOG_LEVEL='1 vfs:3' start_smbd "$dir/$name" "$port" "$target/capi" "$target/samba/modules"
+    {
+        share torture-default "$dir/ext4/torture" "vfs objects = streams_xattr"
+        share torture-nowait "$dir/ext4/torture" "vfs objects = streams_xattr nowait"
+        share torture-strict "$dir/ext4/torture" "vfs objects = streams_xattr nowait" "nowait:strict = yes"
+        share torture-reversed "$dir/ext4/torture" "vfs objects = nowait streams_xattr"
+    } >>"$dir/$name/shares.conf"
+    SAMBA_LOG_LEVEL='1 vfs:3' start_smbd "$dir/$name" "$port" "$target/capi" "$modules"
     current=$name current_port=$port
 }
 # stop: ends the smbd. It must end.
 stop() {
-    local pid=$smbd_pid tries
-    kill "$pid"
-    for ((tries = 0; tries < 300; tries++)); do
-        pgrep -f "smbd.*$dir/$current/smb.conf" >/dev/null || break
-        sleep 0.1
+    local process processes tries=0
+    read -ra processes <"/proc/$smbd_pid/task/$smbd_pid/children" || true
+    stop_smbd
+    for process in "${processes[@]}"; do
+        while kill -0 "$process" 2>/dev/null; do
+            ((tries++ < 300)) || failed "smbd $current does not end"
+            sleep 0.1
+        done
     done
-    ((tries < 300)) || failed "smbd $current does not end"
-    wait "$pid" 2>/dev/null || true
-    smbd_pid=''
 }
 panics() { cat "$dir/$current"/log.* "$dir/$current/smbd.out" | grep -cE 'INTERNAL ERROR|nw_reap' || true; }
 # stop_well: ends the smbd, which must not have failed.
@@ -149,6 +154,10 @@ differential() { # SHARE...
 seed=${SEED:-$RANDOM}
 operations=$([[ $short ]] && echo 100 || echo 600)
 
+edges() { # DIRECTORY SHARE...
+    "$python" contrib/samba/edges.py "$current_port" "$samba_user" "$samba_password" "$@"
+}
+
 echo "bytes (SEED=$seed)"
 start ring 14461
 differential default io_uring patch nowait strict threads few
@@ -159,6 +168,18 @@ start denied 14462 "$project/contrib/samba/deny-io-uring.py"
 differential nowait strict
 served_by 'threads:'
 ! grep -A1 make_engine "$dir/denied"/log.* | grep -q 'io_uring:' || failed 'denied: there is a ring'
+stop_well
+
+echo edges
+start edges 14461
+# The first share that reads has the options of the process's engine.
+for shares in "nowait strict threads few" "strict nowait" "threads nowait strict" "few nowait" "unfit nowait threads"; do
+    # shellcheck disable=SC2046,SC2086 # several shares
+    edges "$dir/ext4" default-ext4 $(printf '%s-ext4 ' $shares)
+done
+edges "$dir/xfs" default-xfs nowait-xfs strict-xfs threads-xfs
+edges "$dir/ext4/torture" torture-{default,nowait,strict,reversed}
+grep -q 'nw_engine_create: ' "$dir/edges"/log.* || failed 'the share with unfit options has an engine'
 stop_well
 
 echo credentials
@@ -198,11 +219,11 @@ for share in nowait strict threads default; do
     for runner in env "$project/contrib/samba/deny-io-uring.py"; do
         start ends 14461 "$runner"
         evict "$dir/slow/cold"
-        become_load "$share-slow" -c cold -N 400 -t 60 >/dev/null 2>&1 &
+        become_load "$share-slow" -c cold -N 400 -t 60 >"$dir/client.out" 2>&1 &
         client=$!
         # Once there is an engine, reads are in flight until the client ends.
         until [[ $share == default || $(threads) ]]; do
-            kill -0 $client || failed "$share: the client has ended"
+            kill -0 $client || failed "$share: the client has ended: $(<"$dir/client.out")"
             sleep 0.05
         done
         sleep "0.$((3 + RANDOM % 4))"

@@ -336,7 +336,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The process that serves the connection is the newest child of the server. */
+/* The process that serves the connection is the newest child of the server. The kernel lists children by their age. */
 static int server_process(int parent)
 {
     char path[64];
@@ -344,8 +344,7 @@ static int server_process(int parent)
     FILE *file = fopen(path, "r");
     int pid = 0, child;
     while (file != NULL && fscanf(file, "%d", &child) == 1)
-        if (child > pid)
-            pid = child;
+        pid = child;
     if (file != NULL)
         fclose(file);
     return pid;

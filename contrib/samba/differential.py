@@ -28,11 +28,16 @@ LENGTHS = 1, 511, 4096, 5000, 65536, 300_000, 1 << 20
 
 
 class Client:
-    def __init__(self, port, user, password, share, name):
-        self.connection = Connection(uuid.uuid4(), "127.0.0.1", port, require_signing=False)
-        self.connection.connect(Dialects.SMB_2_1_0, timeout=30)
-        self.session = Session(self.connection, user, password, require_encryption=False, auth_protocol="ntlm")
-        self.session.connect()
+    """An open file. `beside` is another client, whose connection is used."""
+
+    def __init__(self, port, user, password, share, name, beside=None):
+        if beside:
+            self.connection, self.session = beside.connection, beside.session
+        else:
+            self.connection = Connection(uuid.uuid4(), "127.0.0.1", port, require_signing=False)
+            self.connection.connect(Dialects.SMB_2_1_0, timeout=30)
+            self.session = Session(self.connection, user, password, require_encryption=False, auth_protocol="ntlm")
+            self.session.connect()
         self.tree = TreeConnect(self.session, rf"\\127.0.0.1\{share}")
         self.tree.connect()
         self.file = Open(self.tree, name)
@@ -56,6 +61,10 @@ class Client:
         except EndOfFile:
             return b""
 
+    def call(self, request):
+        sent = self.connection.send(request, sid=self.session.session_id, tid=self.tree.tree_connect_id)
+        self.connection.receive(sent)
+
     def truncate(self, length):
         info = FileEndOfFileInformation()
         info["end_of_file"] = length
@@ -64,8 +73,7 @@ class Client:
         request["file_info_class"] = info.INFO_CLASS
         request["file_id"] = self.file.file_id
         request["buffer"] = info
-        sent = self.connection.send(request, sid=self.session.session_id, tid=self.tree.tree_connect_id)
-        self.connection.receive(sent)
+        self.call(request)
 
     def close(self):
         self.file.close()

@@ -36,6 +36,14 @@
 #undef DBGC_CLASS
 #define DBGC_CLASS DBGC_VFS
 
+#ifndef SMBPROFILE_BYTES_ASYNC_STATE_X
+/* Samba before 4.22 has no counters for each share. */
+#define SMBPROFILE_BYTES_ASYNC_STATE_X(all, share) SMBPROFILE_BYTES_ASYNC_STATE(all)
+#define SMBPROFILE_BYTES_ASYNC_START_X(snum, name, all, share, n) SMBPROFILE_BYTES_ASYNC_START(name, profile_p, all, n)
+#define SMBPROFILE_BYTES_ASYNC_SET_IDLE_X(all, share) SMBPROFILE_BYTES_ASYNC_SET_IDLE(all)
+#define SMBPROFILE_BYTES_ASYNC_END_X(all, share) SMBPROFILE_BYTES_ASYNC_END(all)
+#endif
+
 /* The largest read that is copied from the page cache in the event loop. A larger copy would delay other requests. */
 #define COPY_LIMIT (256 * 1024)
 
@@ -44,8 +52,6 @@ static struct {
 	struct nw_engine *engine;
 	struct tevent_context *ev;
 	struct tevent_fd *fde;
-	/* Any read may start a thread of the engine. Otherwise only reads above COPY_LIMIT do. */
-	bool starts_threads;
 	/* No engine could be made. */
 	bool failed;
 } process;
@@ -58,7 +64,7 @@ struct pread_state {
 	ssize_t result;
 	struct timespec begun;
 	struct vfs_aio_state aio;
-	SMBPROFILE_BYTES_ASYNC_STATE(profile_bytes);
+	SMBPROFILE_BYTES_ASYNC_STATE_X(profile_bytes, profile_bytes_x);
 };
 
 /* A file whose descriptor is closed, while the engine still works on it. */
@@ -76,7 +82,7 @@ static void pread_ended(struct pread_state *state, int64_t result)
 
 	PROFILE_TIMESTAMP(&now);
 	state->aio.duration = nsec_time_diff(&now, &state->begun);
-	SMBPROFILE_BYTES_ASYNC_END(state->profile_bytes);
+	SMBPROFILE_BYTES_ASYNC_END_X(state->profile_bytes, state->profile_bytes_x);
 	state->in_flight = false;
 	talloc_set_destructor(state, NULL);
 	if (state->req == NULL) {
@@ -144,17 +150,21 @@ static const struct enum_list engines[] = {
 	{-1, NULL},
 };
 
-/* Makes the engine of this process, with the options of the share. Its threads are root's. */
+/*
+ * Makes the engine of this process, with the options of the share. A thread has the credentials of the thread that starts
+ * it: the first threads are made as root, and start the others. No read starts a thread while smbd acts as a user.
+ */
 static void make_engine(struct vfs_handle_struct *handle)
 {
 	int snum = SNUM(handle->conn);
 	bool strict = lp_parm_bool(snum, "nowait", "strict", false);
 	struct nw_engine_options options = {
 		.size = sizeof(options),
-		.flags = strict ? NW_ENGINE_STRICT : 0,
+		.flags = NW_ENGINE_SPARE_WORKER | (strict ? NW_ENGINE_STRICT : 0),
 		.backend = lp_parm_enum(snum, "nowait", "engine", engines, NW_BACKEND_ANY),
 		.depth = lp_parm_int(snum, "nowait", "depth", 0),
-		.workers = lp_parm_int(snum, "nowait", "workers", 0),
+		/* One file may use half of them. The next module has 100. */
+		.workers = lp_parm_int(snum, "nowait", "workers", 128),
 		.copy_limit = COPY_LIMIT,
 	};
 	struct nw_engine *engine = NULL;
@@ -189,7 +199,6 @@ static void make_engine(struct vfs_handle_struct *handle)
 		   nw_engine_why(engine));
 	process.engine = engine;
 	process.fde = fde;
-	process.starts_threads = strict || nw_engine_backend(engine) == NW_BACKEND_THREADS;
 	process.failed = false;
 }
 
@@ -259,8 +268,6 @@ static int submit(struct vfs_handle_struct *handle, struct files_struct *fsp, st
 		.offset = offset,
 		.user_data = (uintptr_t)state,
 	};
-	bool as_root;
-	int said;
 
 	if (process.engine == NULL && !process.failed) {
 		make_engine(handle);
@@ -270,17 +277,9 @@ static int submit(struct vfs_handle_struct *handle, struct files_struct *fsp, st
 		return -ENXIO;
 	}
 	PROFILE_TIMESTAMP(&state->begun);
-	SMBPROFILE_BYTES_ASYNC_START(syscall_asys_pread, profile_p, state->profile_bytes, n);
-	/* A thread keeps the credentials of the thread that starts it. */
-	as_root = (process.starts_threads || n > COPY_LIMIT) && geteuid() != 0;
-	if (as_root) {
-		become_root();
-	}
-	said = nw_submit(process.engine, &op, completion);
-	if (as_root) {
-		unbecome_root();
-	}
-	return said;
+	SMBPROFILE_BYTES_ASYNC_START_X(SNUM(handle->conn), syscall_asys_pread, state->profile_bytes,
+				       state->profile_bytes_x, n);
+	return nw_submit(process.engine, &op, completion);
 }
 
 static void next_done(struct tevent_req *subreq);
@@ -305,7 +304,7 @@ static struct tevent_req *nowait_pread_send(struct vfs_handle_struct *handle, TA
 		pread_ended(state, completion.result);
 		return tevent_req_post(req, ev);
 	case NW_QUEUED:
-		SMBPROFILE_BYTES_ASYNC_SET_IDLE(state->profile_bytes);
+		SMBPROFILE_BYTES_ASYNC_SET_IDLE_X(state->profile_bytes, state->profile_bytes_x);
 		state->in_flight = true;
 		state->ticket = completion.ticket;
 		talloc_set_destructor(state, pread_state_destructor);

@@ -179,6 +179,11 @@ struct timespec;
 #define NW_ENGINE_POLLED 16
 
 /*
+ One worker thread for files has no work. It starts the others: a thread that submits starts none.
+ */
+#define NW_ENGINE_SPARE_WORKER 32
+
+/*
  cachestat(2) has answered.
  */
 #define NW_SOURCE_CACHESTAT 1

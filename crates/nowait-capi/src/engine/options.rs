@@ -26,6 +26,8 @@ pub const NW_ENGINE_TRY_ALWAYS: u32 = 4;
 pub const NW_ENGINE_TRY_NEVER: u32 = 8;
 /// The device is polled for completions (IORING_SETUP_IOPOLL). For O_DIRECT files alone.
 pub const NW_ENGINE_POLLED: u32 = 16;
+/// One worker thread for files has no work. It starts the others: a thread that submits starts none.
+pub const NW_ENGINE_SPARE_WORKER: u32 = 32;
 
 /// The options of an engine. `size` is set by the program to sizeof(struct nw_engine_options). A
 /// field that is 0 has its default.
@@ -59,7 +61,8 @@ const FLAGS: u32 = NW_ENGINE_LOCAL
     | NW_ENGINE_STRICT
     | NW_ENGINE_TRY_ALWAYS
     | NW_ENGINE_TRY_NEVER
-    | NW_ENGINE_POLLED;
+    | NW_ENGINE_POLLED
+    | NW_ENGINE_SPARE_WORKER;
 
 impl nw_engine_options {
     pub(super) fn is_local(&self) -> bool {
@@ -96,6 +99,9 @@ impl nw_engine_options {
         }
         if self.has(NW_ENGINE_POLLED) {
             options = options.polled(Polled::Busy);
+        }
+        if self.has(NW_ENGINE_SPARE_WORKER) {
+            options = options.spare_worker(true);
         }
         if self.depth > 0 {
             options = options.depth(self.depth as usize);

@@ -107,9 +107,7 @@ impl LocalEngine {
         })?;
         let (mut ring, features) = made.unzip();
         core.set_features(features);
-        if choice.backend == Backend::Threads {
-            pools.start()?;
-        }
+        pools.start(choice.backend)?;
         let completions = Arc::new(CompletionQueue::default());
         if let Some(ring) = &mut ring {
             ring.set_delivers_signals();

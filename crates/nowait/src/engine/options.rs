@@ -22,6 +22,7 @@ pub struct Options {
     pub(super) depth: usize,
     pub(super) workers: usize,
     pub(super) blocking_workers: usize,
+    pub(super) spare_worker: bool,
     pub(super) backend: Option<Backend>,
     pub(super) mode: Mode,
     pub(super) nowait: NowaitPolicy,
@@ -38,6 +39,7 @@ impl Default for Options {
             depth: 512,
             workers: 64,
             blocking_workers: 512,
+            spare_worker: false,
             backend: None,
             mode: Mode::Eager,
             nowait: NowaitPolicy::Adaptive,
@@ -90,6 +92,24 @@ impl Options {
     #[must_use]
     pub fn blocking_workers(mut self, workers: usize) -> Options {
         self.blocking_workers = workers;
+        self
+    }
+
+    /// Keeps one worker for regular files and block devices without work. It is started when the
+    /// engine is made. A worker that takes the last idle worker's place starts the next one, so
+    /// reads and writes of such files never start a thread in the thread that submits them.
+    ///
+    /// A thread inherits the credentials, the scheduling policy and the CPU affinity of the thread
+    /// that starts it. This option is for programs that change these for a moment, such as file
+    /// servers that act as one of their users.
+    ///
+    /// ```
+    /// let engine = nowait::engine::Options::new().workers(16).spare_worker(true).build()?;
+    /// # Ok::<(), nowait::Error>(())
+    /// ```
+    #[must_use]
+    pub fn spare_worker(mut self, spare: bool) -> Options {
+        self.spare_worker = spare;
         self
     }
 

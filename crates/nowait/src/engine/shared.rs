@@ -168,9 +168,7 @@ impl Engine {
         })?;
         let (inbox, features) = made.unzip();
         core.set_features(features);
-        if choice.backend == Backend::Threads {
-            pools.start()?;
-        }
+        pools.start(choice.backend)?;
         #[cfg(feature = "tokio")]
         let thread_rings = (options.thread_rings && inbox.is_some() && !core.policy.polled)
             .then(|| ThreadRings::new(&core, &pools));

@@ -6,7 +6,8 @@
 //! between two turns.
 //!
 //! A thread is started if there is work and no idle worker, up to the limit. A worker ends after
-//! some time without work. One file or device may use only its share of the workers, so that a file
+//! some time without work. A pool with a spare worker always has an idle one, within the limit:
+//! a worker that begins work starts the next one, and the submitting thread starts none. One file or device may use only its share of the workers, so that a file
 //! on a stalled disk does not block the others. Work beyond that share is parked until other work
 //! of the share is done.
 
@@ -17,6 +18,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::backend::Backend;
 use super::class::Class;
 use super::completion_target::DroppedCompletion;
 use super::core::Core;
@@ -66,6 +68,8 @@ struct Inner {
     core: Arc<Core>,
     class: Class,
     limit: usize,
+    /// Workers start the other workers, see `Options::spare_worker`.
+    spare: bool,
     state: Mutex<State>,
     work: Condvar,
     /// The length of `ready`, for reading without the lock.
@@ -82,6 +86,7 @@ struct State {
     /// Reads that are being carried out and can be stopped.
     stoppable: Vec<(Ticket, Arc<Stop>)>,
     threads: usize,
+    /// The threads that wait for work, or that will look for work when they begin.
     idle: usize,
     closing: bool,
     yielding: bool,
@@ -137,19 +142,20 @@ enum LimitKey {
 type LimitKeys = [Option<LimitKey>; 2];
 
 impl Pool {
-    pub(crate) fn new(core: &Arc<Core>, class: Class, limit: usize) -> Pool {
+    fn new(core: &Arc<Core>, class: Class, limit: usize, spare: bool) -> Pool {
         Pool(Arc::new(Inner {
             core: core.clone(),
             class,
             limit,
+            spare,
             state: Mutex::default(),
             work: Condvar::new(),
             waiting: AtomicUsize::new(0),
         }))
     }
 
-    /// Starts the first worker, to find out if threads can be started at all.
-    pub(crate) fn start(&self) -> Result<()> {
+    /// Starts the first worker.
+    fn start(&self) -> Result<()> {
         let mut state = lock(&self.0.state);
         self.0
             .clone()
@@ -201,7 +207,8 @@ impl Pool {
         if state.ready.len() <= awake {
             return None;
         }
-        if state.idle + awake >= state.ready.len() || state.threads >= inner.limit {
+        let spare = inner.spare && state.threads > 0;
+        if spare || state.idle + awake >= state.ready.len() || state.threads >= inner.limit {
             drop(state);
             inner.work.notify_one();
         } else if inner.clone().spawn(&mut state).is_err() && state.threads == 0 {
@@ -272,9 +279,10 @@ impl Drop for Pool {
 
 impl Inner {
     fn spawn(self: Arc<Self>, state: &mut State) -> std::io::Result<()> {
-        let inner = self.clone();
+        let inner = self;
         spawn(c"nowait-worker", move || inner.work())?;
         state.threads += 1;
+        state.idle += 1;
         Ok(())
     }
 
@@ -313,15 +321,21 @@ impl Inner {
     }
 
     /// The loop of a worker.
-    fn work(&self) {
+    fn work(self: Arc<Self>) {
         let mut before_sleep = YieldBeforeSleep::new(YIELDS);
         let mut state = lock(&self.state);
+        state.idle -= 1;
         loop {
             if let Some(work) = self.take(&mut state) {
                 let stop = self.stop_for(&work);
                 // Registered before the lock is released: from then on the operation is not in the
                 // queue.
                 state.stoppable.extend(stop.clone());
+                let spare = state.idle > 0 || state.yielding || state.threads >= self.limit;
+                if self.spare && !spare && !state.closing {
+                    // If no thread can be started, the next worker that takes work tries again.
+                    let _ = self.clone().spawn(&mut state);
+                }
                 // Each woken worker takes one piece and wakes the next worker, so that the
                 // submitter does not pay for all wake-ups.
                 let more = !state.ready.is_empty() && state.idle > 0;
@@ -350,7 +364,8 @@ impl Inner {
             let late;
             (state, late) = wait_timeout(&self.work, &self.state, state, IDLE);
             state.idle -= 1;
-            if late && state.ready.is_empty() {
+            let spare = self.spare && state.idle == 0 && !state.yielding;
+            if late && state.ready.is_empty() && !spare {
                 break;
             }
         }
@@ -487,17 +502,22 @@ pub(crate) struct Pools([Pool; Class::ALL.len()]);
 impl Pools {
     pub(crate) fn new(core: &Arc<Core>, options: &Options) -> Pools {
         Pools(Class::ALL.map(|class| {
-            let limit = match class {
-                Class::File => options.workers,
-                Class::Call | Class::Unbounded => options.blocking_workers,
+            let (limit, spare) = match class {
+                Class::File => (options.workers, options.spare_worker),
+                Class::Call | Class::Unbounded => (options.blocking_workers, false),
             };
-            Pool::new(core, class, limit)
+            Pool::new(core, class, limit, spare)
         }))
     }
 
-    /// Starts the first worker, to find out if threads can be started at all.
-    pub(crate) fn start(&self) -> Result<()> {
-        self.of(Class::File).start()
+    /// Starts the first worker if the backend is threads, to find out if threads can be started at
+    /// all, or if it is to be the spare one.
+    pub(crate) fn start(&self, backend: Backend) -> Result<()> {
+        let files = self.of(Class::File);
+        if backend == Backend::Threads || files.0.spare {
+            files.start()?;
+        }
+        Ok(())
     }
 
     fn of(&self, class: Class) -> &Pool {
@@ -576,9 +596,9 @@ mod model {
 
     /// Two threads push operations, and a third cancels one of them if it is early enough. Each
     /// operation completes once, the task gets its turns, and the workers end with the pool.
-    fn all_complete(workers: usize) {
+    fn all_complete(workers: usize, spare: bool) {
         let core = Arc::new(Core::new(&Options::new().depth(8)));
-        let pool = Arc::new(Pool::new(&core, Class::File, workers));
+        let pool = Arc::new(Pool::new(&core, Class::File, workers, spare));
         let queue = Arc::new(CompletionQueue::default());
         queue.expect(4);
         let task = Arc::new(Twice(AtomicUsize::new(0)));
@@ -609,13 +629,19 @@ mod model {
 
     #[test]
     fn what_is_pushed_completes_once() {
-        shuttle::check_random(|| all_complete(2), SCHEDULES);
-        shuttle::check_pct(|| all_complete(2), SCHEDULES, 3);
+        shuttle::check_random(|| all_complete(2, false), SCHEDULES);
+        shuttle::check_pct(|| all_complete(2, false), SCHEDULES, 3);
+    }
+
+    #[test]
+    fn what_is_pushed_to_a_spare_worker_completes_once() {
+        shuttle::check_random(|| all_complete(3, true), SCHEDULES);
+        shuttle::check_pct(|| all_complete(3, true), SCHEDULES, 3);
     }
 
     #[test]
     fn one_worker_is_enough() {
-        shuttle::check_random(|| all_complete(1), SCHEDULES);
+        shuttle::check_random(|| all_complete(1, false), SCHEDULES);
     }
 }
 
@@ -627,11 +653,62 @@ mod tests {
     use crate::engine::wait::Waiting;
     use crate::engine::{Options, Wait};
     use crate::op::{Op, Write};
+    use rustix::thread::{current_timer_slack, set_current_timer_slack};
+    use std::num::NonZeroU64;
+    use std::sync::{Barrier, mpsc};
+
+    /// A task that waits for others, and reports a property of its thread that is inherited.
+    struct Together {
+        file: i32,
+        all: Arc<Barrier>,
+        timer_slack: Mutex<mpsc::Sender<u64>>,
+    }
+
+    impl Task for Together {
+        fn subject(&self) -> (i32, u64) {
+            (self.file, self.file as u64)
+        }
+
+        fn run_once(&self) -> bool {
+            self.all.wait();
+            let sender = lock(&self.timer_slack);
+            sender.send(current_timer_slack().unwrap()).unwrap();
+            false
+        }
+    }
+
+    #[test]
+    fn a_spare_worker_starts_the_others() {
+        let core = Arc::new(Core::new(&Options::new()));
+        let pool = Pool::new(&core, Class::File, 5, true);
+        pool.start().unwrap();
+        let own = current_timer_slack().unwrap();
+        let (sender, receiver) = mpsc::channel();
+        // The tasks run at the same time, each in a worker.
+        let all = Arc::new(Barrier::new(5));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                set_current_timer_slack(NonZeroU64::new(own + 1)).unwrap();
+                for file in 0..5 {
+                    let (all, timer_slack) = (all.clone(), Mutex::new(sender.clone()));
+                    let task = Arc::new(Together {
+                        file,
+                        all,
+                        timer_slack,
+                    });
+                    assert!(pool.add_worker(task));
+                }
+            });
+        });
+        drop(sender);
+        let seen: Vec<u64> = receiver.iter().take(5).collect();
+        assert_eq!(seen, [own; 5]);
+    }
 
     #[test]
     fn what_the_caller_has_written_counts_if_there_is_no_thread() {
         let core = Arc::new(Core::new(&Options::new()));
-        let pool = Pool::new(&core, Class::File, 1);
+        let pool = Pool::new(&core, Class::File, 1, false);
         let queue = Arc::new(CompletionQueue::default());
         let handle = Handle::new(tempfile::tempfile().unwrap()).unwrap();
         for (written, expected) in [(3, Ok(3)), (0, Err(Some(libc::EAGAIN)))] {
