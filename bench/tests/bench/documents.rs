@@ -169,8 +169,8 @@ fn no_figure_is_without_a_key() {
             if whole > 0 && fraction > 0 {
                 let words = before[..before.len() - whole].trim_end();
                 let is_version = [
-                    "Linux", "Rust", "CPython", "glibc", "Ubuntu", "and", "about", "version",
-                    "Version", "before", "since", "from",
+                    "Linux", "Rust", "CPython", "glibc", "Samba", "Ubuntu", "and", "about",
+                    "version", "Version", "before", "since", "from",
                 ]
                 .iter()
                 .any(|word| words.ends_with(word));

@@ -10,7 +10,6 @@
 //!              └────► run() ───────► result ───┴─► settle(result) ─► Again | Done(result)
 //! ```
 
-mod body;
 pub(crate) mod call;
 pub(crate) mod fadvise;
 pub(crate) mod fallocate;
@@ -21,17 +20,18 @@ mod operation;
 mod progress;
 pub(crate) mod read;
 pub(crate) mod readv;
+mod reused;
 pub(crate) mod statx;
 pub(crate) mod sync_file_range;
 pub(crate) mod write;
 pub(crate) mod writev;
 
+use std::cell::RefCell;
+use std::thread::LocalKey;
 use std::time::Instant;
 
 use io_uring::squeue;
 
-use body::Body;
-pub(crate) use body::Contents;
 pub use call::Call;
 pub use fadvise::{Advice, Fadvise};
 pub use fallocate::{Fallocate, FallocateMode};
@@ -40,9 +40,10 @@ pub use nop::Nop;
 pub use openat2::Openat2;
 pub(crate) use openat2::Opens;
 pub(crate) use operation::{Operation, Registered, Step, is_end};
-pub(crate) use progress::Route;
+pub(crate) use progress::{Progress, Route};
 pub use read::Read;
 pub use readv::Readv;
+use reused::{Kept, Reuse, Reused};
 pub use statx::Statx;
 pub use sync_file_range::{SyncFileRange, SyncRange};
 pub use write::Write;
@@ -68,7 +69,25 @@ use crate::sys::rw::Offset;
 #[derive(Debug)]
 pub struct Op {
     /// On the heap, because an operation moves through several lists on its way to its completion.
-    pub(crate) body: Body,
+    pub(crate) body: Reused<Body>,
+}
+
+/// The contents of an operation.
+#[derive(Debug)]
+pub(crate) struct Body {
+    pub(crate) kind: Kind,
+    user_data: u64,
+    deadline: Option<Instant>,
+    pub(crate) progress: Progress,
+}
+
+thread_local! {
+    /// The memory of operations that have ended in this thread.
+    static KEPT: Kept<Body> = const { RefCell::new(Vec::new()) };
+}
+
+impl Reuse for Body {
+    const KEPT: &'static LocalKey<Kept<Body>> = &KEPT;
 }
 
 impl Op {
@@ -103,7 +122,7 @@ impl Op {
 
     /// Returns the operation itself, which gives access to what it owned.
     pub fn into_kind(self) -> Kind {
-        self.body.into_kind()
+        self.body.into_inner().kind
     }
 
     /// The name of the operation, as in errors.
@@ -114,7 +133,7 @@ impl Op {
     /// Returns the buffer of a [`Read`]. `None` for other operations.
     #[inline]
     pub fn into_buffer(self) -> Option<Buffer> {
-        match self.body.into_kind() {
+        match self.body.into_inner().kind {
             Kind::Read(read) => Some(read.into_buffer()),
             _ => None,
         }
@@ -123,7 +142,7 @@ impl Op {
     /// Returns the source of a [`Write`]. `None` for other operations.
     #[inline]
     pub fn into_source(self) -> Option<Source> {
-        match self.body.into_kind() {
+        match self.body.into_inner().kind {
             Kind::Write(write) => Some(write.into_source()),
             _ => None,
         }
@@ -144,7 +163,14 @@ macro_rules! kinds {
         $(impl From<$name> for Op {
             #[inline]
             fn from(op: $name) -> Op {
-                Op { body: Body::new(Kind::$name(op)) }
+                Op {
+                    body: Reused::new(Body {
+                        kind: Kind::$name(op),
+                        user_data: 0,
+                        deadline: None,
+                        progress: Progress::default(),
+                    }),
+                }
             }
         })*
 
@@ -152,7 +178,7 @@ macro_rules! kinds {
 
         impl sealed::FromOp for $name {
             fn from_op(op: Op) -> Option<$name> {
-                match op.body.into_kind() {
+                match op.body.into_inner().kind {
                     Kind::$name(op) => Some(op),
                     _ => None,
                 }
@@ -359,3 +385,13 @@ kinds!(
     Call,
     Nop
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_op_in_flight_is_small() {
+        assert!(size_of::<Body>() <= 288, "{}", size_of::<Body>());
+    }
+}

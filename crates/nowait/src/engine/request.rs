@@ -5,7 +5,7 @@ use super::completion_target::CompletionTarget;
 use super::core::Core;
 use crate::error::{Error, ErrorKind};
 use crate::handle::Handle;
-use crate::op::{Contents, Kind, Op, Step};
+use crate::op::{Body, Kind, Op, Step};
 use crate::policy::provenance::{Arrival, Origin, Provenance, Read, ServedBy, origin};
 use crate::policy::stats::{Count, ns_since, sometimes_now};
 use crate::sys::Errno;
@@ -37,7 +37,7 @@ impl Request {
 
     /// Records the origin of the `n` bytes of one kernel read.
     pub(crate) fn arrived(&mut self, n: usize, arrival: Arrival) {
-        let Contents { kind, progress, .. } = &mut *self.op.body;
+        let Body { kind, progress, .. } = &mut *self.op.body;
         let n = match kind {
             Kind::Read(read) => read.brings(n),
             _ => n,
