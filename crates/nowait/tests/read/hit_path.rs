@@ -110,7 +110,7 @@ fn a_thousand_hits_allocate_nothing() {
 }
 
 #[test]
-fn a_hit_through_submit_allocates_nothing_but_its_operation() {
+fn a_hit_through_submit_allocates_nothing() {
     each(Options::new(), |engine| {
         let dir = scratch();
         let path = patterned(dir.path(), "file", SIZE);
@@ -136,7 +136,8 @@ fn a_hit_through_submit_allocates_nothing_but_its_operation() {
         (0..100).for_each(|_| read(0));
         let before = allocations();
         (0..1000u64).for_each(|i| read(i * 1237 % (SIZE as u64 - 4096)));
-        assert_eq!(allocations() - before, 1000, "{}", name(engine));
+        // The memory of an operation is used again.
+        assert_eq!(allocations() - before, 0, "{}", name(engine));
         assert_eq!(engine.stats().hits, 1100, "{}", name(engine));
     });
 }
