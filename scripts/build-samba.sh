@@ -122,6 +122,10 @@ generators=param_local.h,s3_param_proto_h,ntstatus_generated,werror_generated
 for idl in AUTH DFSBLOBS FILE_ID IOCTL KRB5PAC LSA MISC NETLOGON SAMR SECURITY SERVER_ID SMB2_LEASE_STRUCT SMBXSRV SMB_ACL; do
     generators+=,PIDL_$idl
 done
+if [[ -e librpc/idl/smb3posix.idl ]]; then
+    # Samba after 4.17 generates these, too.
+    generators+=,hresult_generated,PIDL_CONDITIONAL_ACE,PIDL_NBT,PIDL_SMB3POSIX
+fi
 waf build --targets="$generators"
 
 out=$samba/modules
