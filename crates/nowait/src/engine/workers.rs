@@ -6,9 +6,10 @@
 //! between two turns.
 //!
 //! A thread is started if there is work and no idle worker, up to the limit. A worker ends after
-//! some time without work. A pool with a spare worker always has an idle one, within the limit:
-//! a worker that begins work starts the next one, and the submitting thread starts none. One file or device may use only its share of the workers, so that a file
-//! on a stalled disk does not block the others. Work beyond that share is parked until other work
+//! some time without work. A pool with a spare worker always has an idle one, within the limit: a
+//! worker that begins work starts the next one, and the submitting thread starts none. One file or
+//! device may use only its share of the workers, so that a file on a stalled disk does not block
+//! the others. Work beyond that share is parked until other work
 //! of the share is done.
 
 mod stop;
