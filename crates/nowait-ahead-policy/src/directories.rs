@@ -272,9 +272,9 @@ impl Directories {
         }
     }
 
-    /// Returns true if a walk is far enough ahead of the program: by `max` inodes, or by fewer if
-    /// the program has done little in the tree.
-    pub fn is_far_ahead(&self, number: usize, max: u64, stats: u64) -> bool {
+    /// The number of inodes that a walk may have read, if it is ahead of the program by at most
+    /// `max`, or by fewer if the program has done little in the tree.
+    pub fn limit(&self, number: usize, max: u64, stats: u64) -> u64 {
         let tree = &self.trees[number];
         let current = tree.current.map_or(0, |(id, before)| {
             let here = self.known.get(&id).filter(|directory| !directory.is_passed);
@@ -289,8 +289,12 @@ impl Directories {
             (Depth::One, Some(0)) => 0,
             _ => max,
         };
-        let passed = tree.passed.saturating_add(current);
-        tree.read.saturating_sub(passed) > max
+        tree.passed.saturating_add(current).saturating_add(max)
+    }
+
+    /// Returns true if a walk has read more inodes than `limit`.
+    pub fn is_beyond(&self, number: usize, limit: u64) -> bool {
+        self.trees[number].read > limit
     }
 
     /// The sums over all directories.
@@ -338,6 +342,10 @@ mod tests {
         (metadata.dev(), metadata.ino())
     }
 
+    fn is_far_ahead(directories: &Directories, tree: usize, max: u64, stats: u64) -> bool {
+        directories.is_beyond(tree, directories.limit(tree, max, stats))
+    }
+
     /// The directories `d0`, `d1` and `d2` with ten files each.
     fn three_directories() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
@@ -378,8 +386,8 @@ mod tests {
         assert_eq!(directories.state_of(id(&path(2))), DirectoryState::Control);
         assert_eq!(directories.trees[tree].read, 23);
         assert_eq!(directories.enter(id(&path(0)), 3), DirectoryState::Read);
-        assert!(directories.is_far_ahead(tree, 21, 4));
-        assert!(!directories.is_far_ahead(tree, 22, 4));
+        assert!(is_far_ahead(&directories, tree, 21, 4));
+        assert!(!is_far_ahead(&directories, tree, 22, 4));
         directories.enter(id(&path(1)), 13);
         assert_eq!(directories.trees[tree].passed, 10);
         directories.end(tree);
@@ -402,17 +410,17 @@ mod tests {
         };
         let watched = add(1, Depth::All, None);
         let tree = add(2, Depth::All, Some(1000));
-        assert!(!directories.is_far_ahead(watched, 200_000, 1000));
-        assert!(directories.is_far_ahead(watched, 9999, 9000));
-        assert!(directories.is_far_ahead(tree, 200_000, 1100));
-        assert!(!directories.is_far_ahead(tree, 200_000, 1200));
-        assert!(directories.is_far_ahead(tree, 9999, 9000));
+        assert!(!is_far_ahead(&directories, watched, 200_000, 1000));
+        assert!(is_far_ahead(&directories, watched, 9999, 9000));
+        assert!(is_far_ahead(&directories, tree, 200_000, 1100));
+        assert!(!is_far_ahead(&directories, tree, 200_000, 1200));
+        assert!(is_far_ahead(&directories, tree, 9999, 9000));
         // Elsewhere.
         directories.enter((1, 4), 1100);
-        assert!(directories.is_far_ahead(tree, 200_000, 9000));
+        assert!(is_far_ahead(&directories, tree, 200_000, 9000));
         directories.enter((1, 2), 9000);
-        assert!(directories.is_far_ahead(tree, 200_000, 9050));
-        assert!(!directories.is_far_ahead(tree, 200_000, 9100));
+        assert!(is_far_ahead(&directories, tree, 200_000, 9050));
+        assert!(!is_far_ahead(&directories, tree, 200_000, 9100));
     }
 
     #[test]
@@ -450,28 +458,28 @@ mod tests {
         let mut directories = Directories::default();
         let tree = directories.add_tree((1, 2), Depth::All, Some(0));
         directories.trees[tree].read = 10_000;
-        assert!(directories.is_far_ahead(tree, 200_000, 10));
+        assert!(is_far_ahead(&directories, tree, 200_000, 10));
         for inode in [3, 3, 4] {
             directories
                 .known
                 .insert((1, inode), TreeDirectory::of(tree));
-            assert!(directories.is_far_ahead(tree, 200_000, 10));
+            assert!(is_far_ahead(&directories, tree, 200_000, 10));
             directories.enter((1, inode), 10);
         }
-        assert!(!directories.is_far_ahead(tree, 200_000, 10));
-        assert!(directories.is_far_ahead(tree, 9000, 10));
+        assert!(!is_far_ahead(&directories, tree, 200_000, 10));
+        assert!(is_far_ahead(&directories, tree, 9000, 10));
     }
 
     #[test]
     fn the_walk_of_a_directory_is_little_ahead_before_the_first_stat() {
         let mut directories = Directories::default();
         let tree = directories.add_tree((1, 1), Depth::One, Some(1000));
-        assert!(!directories.is_far_ahead(tree, 200_000, 1000));
+        assert!(!is_far_ahead(&directories, tree, 200_000, 1000));
         directories.trees[tree].read = 1;
-        assert!(directories.is_far_ahead(tree, 200_000, 1000));
+        assert!(is_far_ahead(&directories, tree, 200_000, 1000));
         directories.trees[tree].read = 20_000;
-        assert!(directories.is_far_ahead(tree, 200_000, 1000));
-        assert!(!directories.is_far_ahead(tree, 200_000, 1001));
-        assert!(directories.is_far_ahead(tree, 19_999, 9000));
+        assert!(is_far_ahead(&directories, tree, 200_000, 1000));
+        assert!(!is_far_ahead(&directories, tree, 200_000, 1001));
+        assert!(is_far_ahead(&directories, tree, 19_999, 9000));
     }
 }

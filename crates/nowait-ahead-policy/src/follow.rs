@@ -18,7 +18,7 @@ use crate::disk::Disks;
 use crate::files::Files;
 use crate::process::Process;
 use crate::threads::Threads;
-use crate::trees::{POLL_INTERVAL, Trees};
+use crate::trees::{POLL_INTERVAL, Trees, UNUSED_AFTER};
 
 /// Follows a program.
 pub struct Follower {
@@ -92,8 +92,6 @@ const MAX_DIRECTORIES: usize = 100_000;
 const MIN_STATS: u64 = 64;
 /// The time that the thread has to stop. It takes longer if it waits for a directory.
 const STOP_TIMEOUT: Duration = Duration::from_millis(50);
-/// If the program opens no files for this time, it may want to unmount their filesystem.
-const UNUSED_AFTER: Duration = Duration::from_secs(5);
 /// The maximum time of a pause of the walks.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 

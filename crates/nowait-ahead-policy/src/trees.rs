@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nowait::scan::{self, Canceller};
 use nowait::{StatxMask, walk};
@@ -58,6 +58,17 @@ struct Walker {
     thread: JoinHandle<()>,
 }
 
+/// The outcome of waiting for the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waited {
+    /// The walk need not wait.
+    No,
+    /// The program has come closer.
+    Yes,
+    /// The program does nothing in the tree.
+    InVain,
+}
+
 /// A tree that is about to be walked.
 struct Start {
     directory: OwnedFd,
@@ -78,6 +89,9 @@ const CONTROL_PERIOD: u64 = 16;
 const FIRST_CONTROLS: u64 = 6;
 /// One directory in this many is left alone after that. The program is slow in these.
 const LATER_CONTROL_PERIOD: u64 = 512;
+
+/// If the program does nothing in a tree for this time, it may want to unmount the filesystem.
+pub const UNUSED_AFTER: Duration = Duration::from_secs(5);
 
 /// The memory of an entry in the window of a walk, in bytes.
 const ENTRY_SIZE: usize = 512;
@@ -280,8 +294,8 @@ impl Trees {
         }
     }
 
-    /// Walks a tree, and waits while it is far enough ahead of the program. With
-    /// `ends_if_cached` it ends if the tree is cached.
+    /// Walks a tree, and waits while it is far enough ahead of the program. It ends if the program
+    /// does nothing in the tree, and, with `ends_if_cached`, if the tree is cached.
     fn walk(
         &self,
         tree: usize,
@@ -311,8 +325,10 @@ impl Trees {
                 self.0.cached.store(true, Ordering::Relaxed);
                 break;
             }
-            if self.wait_for_program(tree, max, watches.as_mut()) {
-                cached = Cached::new();
+            match self.wait_for_program(tree, max, watches.as_mut()) {
+                Waited::No => {}
+                Waited::Yes => cached = Cached::new(),
+                Waited::InVain => break,
             }
         }
         // The readahead of data needs the program's progress, also after the walk.
@@ -366,12 +382,24 @@ impl Trees {
         }
     }
 
-    /// Waits while a walk is far ahead of the program. Returns true if it had to wait.
-    fn wait_for_program(&self, tree: usize, max: u64, mut watches: Option<&mut Watches>) -> bool {
-        let mut waited = false;
+    /// Waits while a walk is far ahead of the program. A walk that the user asked for waits as long
+    /// as the program runs.
+    fn wait_for_program(&self, tree: usize, max: u64, mut watches: Option<&mut Watches>) -> Waited {
+        let mut waited = Waited::No;
         let mut state = self.state();
-        while !self.is_stopped() && state.directories.is_far_ahead(tree, max, self.stats()) {
-            waited = true;
+        let mut last = (0, Instant::now());
+        while !self.is_stopped() {
+            let limit = state.directories.limit(tree, max, self.stats());
+            if !state.directories.is_beyond(tree, limit) {
+                break;
+            }
+            if limit != last.0 {
+                last = (limit, Instant::now());
+            } else if watches.is_none() && last.1.elapsed() >= UNUSED_AFTER {
+                waited = Waited::InVain;
+                break;
+            }
+            waited = Waited::Yes;
             state.directories.set_waiting(tree, true);
             state = self.wait_for_change(state);
             if let Some(watches) = &mut watches {
@@ -380,7 +408,7 @@ impl Trees {
                 state = self.state();
             }
         }
-        if waited {
+        if waited != Waited::No {
             state.directories.set_waiting(tree, false);
         }
         waited
@@ -445,6 +473,26 @@ mod tests {
         let enters = Trees::new(None, || 1 << 30).controls(&fd);
         assert!((0..CONTROL_PERIOD).all(|_| enters(Path::new("d"), 1)));
     }
+
+    #[test]
+    fn a_walk_ends_if_the_program_does_nothing_in_its_tree() {
+        let root = tempfile::tempdir().unwrap();
+        (0..10).for_each(|n| fs::write(root.path().join(n.to_string()), "").unwrap());
+        let trees = Trees::new(None, || 1 << 30);
+        let directory = OwnedFd::from(File::open(root.path()).unwrap());
+        let stat = fstat(&directory).unwrap();
+        trees.begin(directory, (stat.st_dev, stat.st_ino), Depth::One);
+        trees.entered((stat.st_dev, stat.st_ino + 1));
+        let (begin, running) = (Instant::now(), || trees.state().directories.running());
+        while running() > 0 && begin.elapsed() < 12 * UNUSED_AFTER {
+            // The program works elsewhere.
+            trees.set_stats(trees.stats() + 1);
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        assert_eq!(running(), 0);
+        assert!(begin.elapsed() >= UNUSED_AFTER);
+    }
+
     #[test]
     fn few_directories_are_listed_at_the_same_time() {
         slowdisk::require!(slowdisk::available());
