@@ -216,7 +216,10 @@ static void close_busy_files(void)
 	}
 }
 
-/* No read of the file is in flight, but a readahead of strict mode may be. */
+/*
+ * No read of the file is in flight, but a readahead of strict mode may be. If its descriptor belongs to another file by
+ * then, that file is read ahead.
+ */
 static void forget_file(void *p_data)
 {
 	struct nw_file **file = p_data;

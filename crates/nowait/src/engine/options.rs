@@ -95,9 +95,10 @@ impl Options {
         self
     }
 
-    /// Keeps one worker for regular files and block devices without work. It is started when the
-    /// engine is made. A worker that takes the last idle worker's place starts the next one, so
-    /// reads and writes of such files never start a thread in the thread that submits them.
+    /// Keeps one idle worker for regular files and block devices, within the limit of
+    /// [`workers`](Options::workers). It is started when the engine is made. Before it begins work
+    /// it starts the next one, so a thread that submits reads and writes of such files starts no
+    /// thread.
     ///
     /// A thread inherits the credentials, the scheduling policy and the CPU affinity of the thread
     /// that starts it. This option is for programs that change these for a moment, such as file
