@@ -9,8 +9,7 @@
 //! some time without work. A pool with a spare worker always has an idle one, within the limit: a
 //! worker that begins work starts the next one, and the submitting thread starts none. One file or
 //! device may use only its share of the workers, so that a file on a stalled disk does not block
-//! the others. Work beyond that share is parked until other work
-//! of the share is done.
+//! the others. Work beyond that share is parked until other work of the share is done.
 
 mod stop;
 
