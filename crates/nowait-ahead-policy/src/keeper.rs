@@ -358,7 +358,7 @@ impl State {
         let files = &self.files;
         let is_large = |id| files.get(&id).is_some_and(KeptFile::is_large);
         let uses = self.processes.uses(is_large);
-        let leases = Leases::now();
+        let mut leases = Leases::now();
         let took = began.elapsed();
         let (now, sums) = (Instant::now(), &mut self.sums);
         let (renamed, channel) = (&mut self.renamed, &self.channel);
@@ -391,7 +391,7 @@ impl State {
         for round in 0.. {
             let is_last = Instant::now() >= deadline;
             let (sums, renamed) = (&mut self.sums, &mut self.renamed);
-            let leases = Leases::now();
+            let mut leases = Leases::now();
             self.files.retain(|id, file| {
                 if leases.has(*id) {
                     sums.entry(file.mount).or_default().unknown += 1;
