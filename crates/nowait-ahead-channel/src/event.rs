@@ -31,9 +31,9 @@ pub enum Kind {
     File,
     /// A process has started.
     Started,
-    /// A part of the path of the next [`Directory`](Kind::Directory) or
-    /// [`Surveyed`](Kind::Surveyed) of this thread and `id`, whose own path follows it. `time` is
-    /// its offset in the path.
+    /// A part of the path of the next [`Directory`](Kind::Directory),
+    /// [`Surveyed`](Kind::Surveyed) or [`Used`](Kind::Used) event of this thread and `id`, whose own
+    /// path follows it. `time` is its offset in the path.
     Path,
     /// The path of the directory `id`, for a [`Surveyed`](Kind::Surveyed) that follows.
     Directory,
@@ -44,6 +44,16 @@ pub enum Kind {
     /// it, `time` is its descriptor, and `stats` the [`key`] of the directory to which the path is
     /// relative.
     Surveyed,
+    /// The bytes from `time` to `stats` of a file were used, or the file was opened if there are
+    /// none. `path` is absolute. A long one is told of as that of a [`Surveyed`](Kind::Surveyed).
+    Used,
+    /// A path was looked up, also one that does not exist. `path` is as that of
+    /// [`Used`](Kind::Used).
+    LookedUp,
+    /// Many names of the directory `path` were looked up one after the other.
+    ManyLookedUp,
+    /// The names of the directory `path` were listed.
+    Listed,
 }
 
 /// One event.
@@ -120,7 +130,7 @@ impl Place<'_> {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 13] = [
+    pub const ALL: [Kind; 17] = [
         Kind::Opened,
         Kind::Large,
         Kind::Listing,
@@ -134,6 +144,10 @@ impl Kind {
         Kind::Directory,
         Kind::Missing,
         Kind::Surveyed,
+        Kind::Used,
+        Kind::LookedUp,
+        Kind::ManyLookedUp,
+        Kind::Listed,
     ];
 }
 

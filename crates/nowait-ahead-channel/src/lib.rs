@@ -13,6 +13,7 @@ mod claims;
 mod counter;
 mod event;
 mod evicted;
+mod mappings;
 mod memory;
 mod ring;
 mod sandbox;
@@ -20,6 +21,7 @@ mod sandbox;
 pub use counter::Moment;
 pub use event::{Event, Kind, Missing, PATH_MAX, Place, key};
 pub use evicted::EvictedFiles;
+pub use mappings::used_mappings;
 pub use ring::{Channel, Counts, Listening, Reader};
 pub use sandbox::has_filter;
 
@@ -27,6 +29,9 @@ pub use sandbox::has_filter;
 pub const VARIABLE: &str = "NOWAIT_AHEAD_CHANNEL";
 /// The environment variable with the path and key of the channel for surveys of the page cache.
 pub const SURVEY_VARIABLE: &str = "NOWAIT_SURVEY_CHANNEL";
+/// The environment variable with the path and key of the channel for what programs use, by which
+/// `nowait run --learn` loads the same before they run again.
+pub const LEARN_VARIABLE: &str = "NOWAIT_LEARN_CHANNEL";
 /// The environment variable that turns the library off, with the value `off`.
 pub const SWITCH: &str = "NOWAIT_AHEAD";
 /// The bytes of a directory (`st_size`) that is large. The names of some thousand files take as

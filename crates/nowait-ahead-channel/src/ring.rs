@@ -6,6 +6,7 @@
 //! the event. A mark of a higher number means that the reader was overtaken; one that stays
 //! incomplete belongs to a writer that was killed.
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -187,6 +188,16 @@ impl Channel {
         let numbers = [u64::from(fd.cast_unsigned()), directory, pages];
         let words = encode(Kind::Surveyed, tid, Place { path, ..place }, id, numbers)?;
         Some(self.push(&words))
+    }
+
+    /// Tells what a program has used, for [`Kind::Used`] and the kinds after it. The path may be
+    /// long. As [`tell`](Channel::tell) otherwise.
+    pub fn tell_use(&self, kind: Kind, tid: u32, path: &[u8], part: Range<u64>) {
+        let path = self.tell_path(tid, path, (0, 0));
+        let (place, numbers) = (Place { fd: -1, path }, [part.start, part.end, 0]);
+        if let Some(words) = encode(kind, tid, place, (0, 0), numbers) {
+            self.push(&words);
+        }
     }
 
     /// Tells of the parts of a path before the last one, and returns that.
