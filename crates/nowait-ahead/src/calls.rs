@@ -4,6 +4,8 @@ mod data;
 mod descriptor;
 mod directory;
 mod open;
+mod process;
+mod read;
 mod sandbox;
 mod stat;
 mod tree;
@@ -16,6 +18,8 @@ pub fn find() {
     descriptor::find_vfork();
     directory::find();
     open::find();
+    process::find();
+    read::find();
     sandbox::find();
     stat::find();
     tree::find();

@@ -6,7 +6,7 @@
 //! ```text
 //!  program ─► opendir, stat, open … (calls) ─► the C library's function (next)
 //!                       │
-//!                       └─► listing, watch, survey ─► the channel, memory that is shared with `nowait run`
+//!                       └─► listing, watch, survey, learn ─► channels, memory that is shared with `nowait run`
 //! ```
 //!
 //! # Decisions
@@ -16,12 +16,12 @@
 //!   It has no thread, no descriptor and no memory of its own, calls no malloc(3) and takes no
 //!   lock. So nothing in it can deadlock with signals, fork(2) or dlopen(3), and a program that
 //!   counts its descriptors or closes all of them notices nothing.
-//! - **The library makes no system call**, except to survey and evict files. A program may have installed a
-//!   filter that kills it for one (seccomp(2)). Only at the start the library opens and maps the
+//! - **The library makes no system call**, except to survey and evict files, and with `--learn`. A program
+//!   may have installed a filter that kills it for one (seccomp(2)). Only at the start the library opens and maps the
 //!   channel, with the calls by which ld.so(8) loads libraries. The time is the processor's
 //!   counter, the ID of the thread is the C library's, and the inode of a directory is that of its
 //!   entry `.`. All else is asked by `nowait run`, which also looks if a thread has slept or read
-//!   (proc(5)). A survey is made only in a process without a filter: /proc/self/status says so at
+//!   (proc(5)). These calls are made only in a process without a filter: /proc/self/status says so at
 //!   the start, and `calls/sandbox` sees a filter that is installed later.
 //! - **errno stays as the C library left it.**
 //! - **Forked children share the channel.** The mapping is inherited, and a child that runs another
@@ -41,6 +41,9 @@
 //!  watch     what is told of a call
 //!  survey    the pages of a file that are not resident when it is opened
 //!  open_files  files that the program evicts when it closes them
+//!  learn     what the program reads, maps, looks up and lists
+//!  path      the absolute path of a file
+//!  system_calls  if this process has a filter of system calls
 //!  named     the file of a call, as the program names it
 //!  thread    the ID of a thread
 //!  next      the C library's functions
@@ -48,11 +51,14 @@
 #![allow(unsafe_code)]
 
 mod calls;
+mod learn;
 mod listing;
 mod named;
 mod next;
 mod open_files;
+mod path;
 mod start;
 mod survey;
+mod system_calls;
 mod thread;
 mod watch;

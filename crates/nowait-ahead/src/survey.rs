@@ -2,37 +2,33 @@
 //! --keep-cache` evicts the others.
 //!
 //! The system calls of a survey are made in the program, before it can read the file, and before it
-//! closes a small one. None is made in a process that has a filter of system calls, or may have one:
-//! see [`stop`].
+//! closes a small one. None is made in a process that has a filter of system calls, or may have one.
 
 use std::ffi::{c_int, c_long};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use libc::FILE;
-use nowait_ahead_channel::{
-    Channel, EvictedFiles, Kind, Listening, Missing, Place, has_filter, key,
-};
+use nowait_ahead_channel::{Channel, EvictedFiles, Kind, Listening, Missing, Place, key};
 use rustix::fs::{
-    AtFlags, CWD, FileType, OFlags, Statx, StatxFlags, fcntl_getfl, fstatfs, makedev, statx,
+    AtFlags, FileType, OFlags, Statx, StatxFlags, fcntl_getfl, fstatfs, makedev, statx,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use rustix::path::DecInt;
 use rustix::thread::{Timespec, nanosleep};
 
 use crate::named::Named;
 use crate::next::functions;
 use crate::open_files::{self, OpenFile};
+use crate::path;
+use crate::system_calls;
 use crate::thread::thread;
 
 functions!(find syscall posix_fadvise64);
 
 static CHANNEL: OnceLock<Channel> = OnceLock::new();
-/// True if this process has no filter of system calls.
-static MAY_CALL: AtomicBool = AtomicBool::new(false);
 /// The number of pauses that this process still makes for `nowait run`.
 static PAUSES: AtomicU32 = AtomicU32::new(100);
 const PAUSE: Timespec = Timespec {
@@ -48,9 +44,6 @@ const MAX_MAPPED: u64 = 4 << 30;
 /// `f_type` of statfs(2). Reads of their files may be served from the pages of other files, which
 /// cachestat(2) does not count.
 const LAYERED: [c_long; 2] = [libc::OVERLAYFS_SUPER_MAGIC, libc::FUSE_SUPER_MAGIC];
-
-/// The longest path that the kernel returns, with the zero behind it.
-const LONGEST_PATH: usize = libc::PATH_MAX as usize;
 
 /// The [`key`] of the directory that was last told of.
 static LAST: AtomicU64 = AtomicU64::new(0);
@@ -79,12 +72,11 @@ struct File<'a> {
 
 /// Begins to survey files.
 pub fn begin(channel: Channel) {
-    MAY_CALL.store(!has_filter(), Ordering::Relaxed);
     if channel.is_listening(Listening::Directories) {
         channel.tell(Kind::Started, thread(), Place::NONE, (0, 0), 0);
     }
     let _ = CHANNEL.set(channel);
-    if MAY_CALL.load(Ordering::Relaxed) {
+    if system_calls::are_allowed() {
         inherited();
         open_files::share_all();
     }
@@ -105,11 +97,6 @@ fn inherited() {
     }
 }
 
-/// Ends the surveys of this process, which is about to install a filter of system calls.
-pub fn stop() {
-    MAY_CALL.store(false, Ordering::Relaxed);
-}
-
 /// Returns true if `nowait run` keeps the page cache.
 pub fn is_on() -> bool {
     let channel = CHANNEL.get();
@@ -127,7 +114,7 @@ pub fn are_different_files(a: c_int, b: c_int) -> bool {
         Some(id_of(&stat))
     };
     is_on()
-        && MAY_CALL.load(Ordering::Relaxed)
+        && system_calls::are_allowed()
         && a >= 0
         && b >= 0
         && id(a).zip(id(b)).is_some_and(|(a, b)| a != b)
@@ -136,17 +123,8 @@ pub fn are_different_files(a: c_int, b: c_int) -> bool {
 /// The channel, if files are surveyed. In a control group they need no survey.
 fn surveys() -> Option<&'static Channel> {
     let channel = CHANNEL.get()?;
-    let is_on = channel.is_listening(Listening::Directories) && MAY_CALL.load(Ordering::Relaxed);
+    let is_on = channel.is_listening(Listening::Directories) && system_calls::are_allowed();
     is_on.then_some(channel)
-}
-
-/// Makes system calls without changing the errno of the program.
-fn with_errno(calls: impl FnOnce()) {
-    // SAFETY: the address of this thread's errno.
-    let errno = unsafe { *libc::__errno_location() };
-    calls();
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
 }
 
 /// Surveys a file that the program has just opened. errno stays as it is. `shared` is
@@ -158,7 +136,7 @@ pub unsafe fn opened(fd: c_int, file: Named, flags: c_int, shared: u32) {
     let Some(channel) = surveys() else { return };
     // The number may have been closed in another way.
     open_files::remove(fd);
-    with_errno(|| {
+    system_calls::with_errno(|| {
         // SAFETY: the C library has just returned this descriptor.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         if waited_for_room(channel)
@@ -178,7 +156,7 @@ pub fn closes(fd: c_int) {
         && let Some(channel) = surveys()
         && channel.is_claimed(file.id, file.token)
     {
-        with_errno(|| {
+        system_calls::with_errno(|| {
             // SAFETY: the program is about to close this descriptor.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
             if let Some(open) = File::new(channel, fd)
@@ -194,7 +172,7 @@ pub fn closes(fd: c_int) {
 pub fn closes_stream(stream: *mut FILE) {
     if is_on() && !stream.is_null() {
         // A stream of memory has no descriptor, which is an error.
-        with_errno(|| {
+        system_calls::with_errno(|| {
             // SAFETY: the program's stream.
             closes(unsafe { libc::fileno(stream) });
         });
@@ -223,21 +201,6 @@ fn token(thread: u32) -> Option<u64> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     (thread != 0).then_some(u64::from(thread) << 32 | u64::from(count))
-}
-
-/// The path of an open file, or of the working directory.
-fn path_of<'a>(fd: BorrowedFd<'_>, path: &'a mut [u8; LONGEST_PATH]) -> Option<&'a [u8]> {
-    let mut name = *b"/proc/self/cwd\0\0\0\0\0\0\0\0\0\0\0\0";
-    if fd.as_raw_fd() >= 0 {
-        let number = DecInt::from_fd(fd);
-        let digits = number.as_bytes_with_nul();
-        name[11..14].copy_from_slice(b"fd/");
-        name[14..14 + digits.len()].copy_from_slice(digits);
-    }
-    // SAFETY: the name ends with a zero, and the path has room for this length.
-    let len = unsafe { libc::readlink(name.as_ptr().cast(), path.as_mut_ptr().cast(), path.len()) };
-    let len = usize::try_from(len).ok().filter(|&len| len < path.len())?;
-    Some(&path[..len])
 }
 
 fn id_of(stat: &Statx) -> (u64, u64) {
@@ -286,19 +249,16 @@ impl<'a> File<'a> {
     /// when `nowait run` reads the event. Returns the [`key`] of the directory, or 0.
     #[inline(never)]
     fn tell_directory(&self, directory: c_int) -> u64 {
-        let fd = match directory {
-            // SAFETY: the program has just opened a file relative to this descriptor.
-            0.. => unsafe { BorrowedFd::borrow_raw(directory) },
-            _ => CWD,
-        };
+        // SAFETY: the program has just opened a file relative to this descriptor.
+        let fd = unsafe { path::directory(directory) };
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let Ok(stat) = statx(fd, c"", flags, StatxFlags::INO) else {
             return 0;
         };
         let id = id_of(&stat);
         if LAST.load(Ordering::Relaxed) != key(id) {
-            let mut path = [0; LONGEST_PATH];
-            if let Some(path) = path_of(fd, &mut path) {
+            let mut path = [0; path::LONGEST];
+            if let Some(path) = path::of(fd, &mut path) {
                 self.channel.tell_directory(self.thread, path, id);
                 LAST.store(key(id), Ordering::Relaxed);
             }
@@ -355,8 +315,8 @@ impl<'a> File<'a> {
 
     #[inline(never)]
     fn tell_by_own_path(&self, pages: u64) -> Option<u64> {
-        let mut path = [0; LONGEST_PATH];
-        let path = path_of(self.fd, &mut path).unwrap_or_default();
+        let mut path = [0; path::LONGEST];
+        let path = path::of(self.fd, &mut path).unwrap_or_default();
         self.tell_at(Place { fd: -1, path }, 0, pages)
     }
 

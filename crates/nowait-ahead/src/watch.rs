@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nowait_ahead_channel::{
-    Channel, Kind, Listening, Place, SEEK, SLOW, SURVEY_VARIABLE, SWITCH, VARIABLE,
+    Channel, Kind, LEARN_VARIABLE, Listening, Place, SEEK, SLOW, SURVEY_VARIABLE, SWITCH, VARIABLE,
 };
 
+use crate::learn;
 use crate::named::Named;
 use crate::open_files;
 use crate::survey;
+use crate::system_calls;
 use crate::thread::thread;
 
 static CHANNEL: OnceLock<Channel> = OnceLock::new();
@@ -27,8 +29,15 @@ pub fn attach() {
     if let Some(channel) = attached(VARIABLE) {
         let _ = CHANNEL.set(channel);
     }
-    if let Some(channel) = attached(SURVEY_VARIABLE) {
+    let (surveys, learns) = (attached(SURVEY_VARIABLE), attached(LEARN_VARIABLE));
+    if surveys.is_some() || learns.is_some() {
+        system_calls::look();
+    }
+    if let Some(channel) = surveys {
         survey::begin(channel);
+    }
+    if let Some(channel) = learns {
+        learn::begin(channel);
     }
 }
 
@@ -83,6 +92,13 @@ static TOOK: AtomicU64 = AtomicU64::new(0);
 
 /// Carries out a call of stat(2), and counts it.
 pub fn stat<R: Copy + Into<c_long>>(call: impl FnOnce() -> R, file: Named) -> R {
+    let result = timed_stat(call, file);
+    // SAFETY: the call has just taken this path.
+    unsafe { learn::looked_up(file) };
+    result
+}
+
+fn timed_stat<R: Copy + Into<c_long>>(call: impl FnOnce() -> R, file: Named) -> R {
     let Some(channel) = listening(Listening::Directories) else {
         return call();
     };
@@ -112,8 +128,9 @@ fn count(channel: &Channel) {
     }
 }
 
-/// Counts the last calls of the process.
+/// The process ends. Counts its last calls.
 pub fn end() {
+    learn::ends();
     if let Some(channel) = listening(Listening::Directories) {
         count(channel);
     }
@@ -153,6 +170,10 @@ pub fn open(call: impl FnOnce() -> c_int, file: Named, flags: c_int) -> c_int {
     if fd >= 0 && is_file {
         // SAFETY: the call has succeeded with this path.
         unsafe { survey::opened(fd, file, flags, shared) };
+        learn::opened(fd, flags);
+    } else if fd < 0 {
+        // SAFETY: the call has just taken this path.
+        unsafe { learn::looked_up(file) };
     }
     fd
 }
@@ -183,6 +204,7 @@ pub fn inner_stat() {
 
 /// Tells of a directory that the program lists.
 pub fn listed(kind: Kind, fd: c_int, inode: u64, time: u64) {
+    learn::listed(fd);
     if let Some(channel) = listening(Listening::Directories) {
         tell(channel, kind, Place { fd, path: b"" }, (0, inode), time);
     }
@@ -213,6 +235,7 @@ pub fn listing(path: &[u8]) {
 }
 
 fn told(kind: Kind, path: &[u8]) {
+    learn::lists(path);
     if let Some(channel) = listening(Listening::Directories) {
         tell(channel, kind, Place { fd: -1, path }, (0, 0), now());
     }

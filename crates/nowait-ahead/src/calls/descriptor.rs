@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{FILE, off64_t, size_t, ssize_t};
 
+use crate::learn;
 use crate::next::interpose;
 use crate::open_files::{self, SHARED};
 use crate::survey;
 
 interpose! {
-    fn close(fd: c_int) -> c_int, else -1, call => { survey::closes(fd); call() };
-    fn fclose(stream: *mut FILE) -> c_int, else libc::EOF, call => { survey::closes_stream(stream); call() };
+    fn close(fd: c_int) -> c_int, else -1, call => { closes(fd); call() };
+    fn fclose(stream: *mut FILE) -> c_int, else libc::EOF, call => { closes_stream(stream); call() };
     fn dup(fd: c_int) -> c_int, else -1, call => { open_files::remove(fd); call() };
     fn dup2(fd: c_int, new: c_int) -> c_int, else -1, call => { replaces(fd, new); call() };
     fn dup3(fd: c_int, new: c_int, flags: c_int) -> c_int, else -1, call => { replaces(fd, new); call() };
@@ -19,9 +20,10 @@ interpose! {
     fn fcntl(fd: c_int, command: c_int, a: c_long) -> c_int, else -1, call => { controls(fd, command); call() };
     fn fcntl64(fd: c_int, command: c_int, a: c_long) -> c_int, else -1, call => { controls(fd, command); call() };
     fn mmap(address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off64_t) -> *mut c_void,
-        else libc::MAP_FAILED, call => { open_files::remove(fd); call() };
+        else libc::MAP_FAILED, call => maps(fd, len, call);
     fn mmap64(address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off64_t) -> *mut c_void,
-        else libc::MAP_FAILED, call => { open_files::remove(fd); call() };
+        else libc::MAP_FAILED, call => maps(fd, len, call);
+    fn munmap(address: *mut c_void, len: size_t) -> c_int, else -1, call => { learn::unmaps(address); call() };
     fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t, else -1, call => {
         // SAFETY: the program's message.
         if !message.is_null() && unsafe { (*message).msg_controllen } > 0 {
@@ -54,6 +56,25 @@ interpose! {
         pid: *mut c_int, path: *const c_char, actions: *const c_void, attributes: *const c_void,
         arguments: *const c_void, environment: *const c_void,
     ) -> c_int, else libc::ENOSYS, call => { open_files::share_all(); call() };
+}
+
+/// The program is about to close a descriptor.
+fn closes(fd: c_int) {
+    learn::closes(fd);
+    survey::closes(fd);
+}
+
+/// The program is about to close a stream.
+pub fn closes_stream(stream: *mut FILE) {
+    learn::closes_stream(stream);
+    survey::closes_stream(stream);
+}
+
+fn maps(fd: c_int, len: size_t, call: impl FnOnce() -> *mut c_void) -> *mut c_void {
+    open_files::remove(fd);
+    let address = call();
+    learn::mapped(fd, address, len);
+    address
 }
 
 fn replaces(fd: c_int, new: c_int) {

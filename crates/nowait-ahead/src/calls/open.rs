@@ -5,9 +5,9 @@ use std::ptr::{null, null_mut};
 
 use libc::{FILE, mode_t};
 
+use super::descriptor;
 use crate::named::Named;
 use crate::next::interpose;
-use crate::survey;
 use crate::watch;
 
 // open(2) takes a mode only with O_CREAT. In the C calling conventions of x86-64 and AArch64 a
@@ -43,9 +43,9 @@ interpose! {
     fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE, else null_mut(), call => stream(call, path, mode);
     fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE, else null_mut(), call => stream(call, path, mode);
     fn freopen(path: *const c_char, mode: *const c_char, from: *mut FILE) -> *mut FILE, else null_mut(),
-        call => { survey::closes_stream(from); stream(call, path, mode) };
+        call => { descriptor::closes_stream(from); stream(call, path, mode) };
     fn freopen64(path: *const c_char, mode: *const c_char, from: *mut FILE) -> *mut FILE, else null_mut(),
-        call => { survey::closes_stream(from); stream(call, path, mode) };
+        call => { descriptor::closes_stream(from); stream(call, path, mode) };
 }
 
 /// The flags of functions that create a file.

@@ -1,10 +1,10 @@
-//! Filters of system calls (seccomp(2)). A survey makes system calls, for which a filter may end the
-//! program.
+//! Filters of system calls (seccomp(2)). Surveys and learning make system calls, for which a filter may end
+//! the program.
 
 use std::ffi::{c_int, c_ulong};
 
 use crate::next::interpose;
-use crate::survey;
+use crate::system_calls;
 
 interpose! {
     // prctl(2) takes up to five arguments, as the variadic function finds them.
@@ -15,6 +15,6 @@ interpose! {
 /// The program calls prctl(2).
 pub fn controls(option: c_int) {
     if option == libc::PR_SET_SECCOMP {
-        survey::stop();
+        system_calls::stop();
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use super::{descriptor, directory, open, sandbox};
 use crate::named::Named;
 use crate::next::interpose;
-use crate::survey;
+use crate::system_calls;
 use crate::watch;
 
 interpose! {
@@ -36,7 +36,7 @@ interpose! {
                 call()
             }
             libc::SYS_seccomp => {
-                survey::stop();
+                system_calls::stop();
                 call()
             }
             libc::SYS_getdents64 => directory::listed(call(), a as c_int, b as *const c_void),

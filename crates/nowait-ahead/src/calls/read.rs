@@ -1,0 +1,44 @@
+//! Reads at other positions than the next one, and paths that are looked up without stat(2).
+
+use std::ffi::{c_char, c_int, c_void};
+
+use libc::{off64_t, size_t, ssize_t};
+
+use crate::learn;
+use crate::named::Named;
+use crate::next::interpose;
+
+// On 64-bit machines off_t and off64_t are the same.
+interpose! {
+    fn pread(fd: c_int, buf: *mut c_void, len: size_t, offset: off64_t) -> ssize_t, else -1,
+        call => read_at(fd, offset, call());
+    fn pread64(fd: c_int, buf: *mut c_void, len: size_t, offset: off64_t) -> ssize_t, else -1,
+        call => read_at(fd, offset, call());
+    // This one is for programs that were compiled with _FORTIFY_SOURCE.
+    fn __pread64_chk(fd: c_int, buf: *mut c_void, len: size_t, offset: off64_t, room: size_t) -> ssize_t, else -1,
+        call => read_at(fd, offset, call());
+    fn preadv(fd: c_int, buffers: *const c_void, count: c_int, offset: off64_t) -> ssize_t, else -1,
+        call => read_at(fd, offset, call());
+    fn preadv64(fd: c_int, buffers: *const c_void, count: c_int, offset: off64_t) -> ssize_t, else -1,
+        call => read_at(fd, offset, call());
+    fn lseek(fd: c_int, offset: off64_t, from: c_int) -> off64_t, else -1, call => learn::seeks(fd, call);
+    fn lseek64(fd: c_int, offset: off64_t, from: c_int) -> off64_t, else -1, call => learn::seeks(fd, call);
+    fn access(path: *const c_char, mode: c_int) -> c_int, else -1, call => looked_up(Named::here(path), call());
+    fn faccessat(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int, else -1,
+        call => looked_up(Named { dir, path }, call());
+    fn readlink(path: *const c_char, buf: *mut c_char, len: size_t) -> ssize_t, else -1,
+        call => looked_up(Named::here(path), call());
+    fn readlinkat(dir: c_int, path: *const c_char, buf: *mut c_char, len: size_t) -> ssize_t, else -1,
+        call => looked_up(Named { dir, path }, call());
+}
+
+fn read_at(fd: c_int, offset: off64_t, count: ssize_t) -> ssize_t {
+    learn::read_at(fd, offset, count);
+    count
+}
+
+fn looked_up<R>(path: Named, result: R) -> R {
+    // SAFETY: the call has just taken this path.
+    unsafe { learn::looked_up(path) };
+    result
+}

@@ -1,0 +1,294 @@
+//! What the program uses, for `nowait run --learn`: the parts of files that it reads or has mapped,
+//! the paths that it looks up, and the directories that it lists.
+//!
+//! The part of a file is known when it is closed: what is before the descriptor's position was read.
+//! Reads at other positions are told of at once. Mapped pages are asked for when the process ends or
+//! executes another program. All of this needs system calls, so nothing is told of a process with a
+//! filter.
+
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use libc::{FILE, off64_t, ssize_t};
+use nowait_ahead_channel::{Channel, Kind, Listening, Place, used_mappings};
+use rustix::fs::{FileType, fstat, tell};
+use rustix::process::getpid;
+
+use crate::named::Named;
+use crate::path;
+use crate::system_calls;
+use crate::thread::thread;
+
+static CHANNEL: OnceLock<Channel> = OnceLock::new();
+/// For each descriptor of a file, 1 more than the position from which the program reads it. 0 for
+/// other descriptors.
+static FILES: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+/// The number of reads at other positions, and of mappings that it unmaps, that this process still
+/// tells of.
+static READS: AtomicU32 = AtomicU32::new(2000);
+/// The addresses and the lengths of the files that the program has mapped last.
+static MAPPINGS: [[AtomicUsize; 2]; 32] = [const { [const { AtomicUsize::new(0) }; 2] }; 32];
+/// The process that has loaded the library. Its children have other numbers.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+
+/// The directory whose names were last looked up, by a hash, and their number. Threads may mix them
+/// up: then more paths are told of.
+static DIRECTORY: AtomicU64 = AtomicU64::new(0);
+static NAMES: AtomicU32 = AtomicU32::new(0);
+/// The number of names in a row, after which only the directory is told of.
+const MANY: u32 = 32;
+/// The paths that were told of, by the low and the high bits of their hashes.
+static TOLD: [AtomicU32; 4096] = [const { AtomicU32::new(0) }; 4096];
+
+/// Begins to tell.
+pub fn begin(channel: Channel) {
+    channel.tell_use(Kind::Started, thread(), b"", 0..0);
+    PROCESS.store(process(), Ordering::Relaxed);
+    let _ = CHANNEL.set(channel);
+}
+
+/// The channel, if `nowait run` learns and this process may make system calls.
+fn learning() -> Option<&'static Channel> {
+    let channel = CHANNEL.get()?;
+    let is_on = channel.is_listening(Listening::Directories) && system_calls::are_allowed();
+    is_on.then_some(channel)
+}
+
+fn file(fd: c_int) -> Option<&'static AtomicU64> {
+    FILES.get(usize::try_from(fd).ok()?)
+}
+
+/// The program has opened a file with these flags.
+pub fn opened(fd: c_int, flags: c_int) {
+    if learning().is_some() && flags & libc::O_ACCMODE != libc::O_WRONLY {
+        file(fd).inspect(|file| file.store(1, Ordering::Relaxed));
+    }
+}
+
+/// The program is about to close a descriptor.
+pub fn closes(fd: c_int) {
+    if let Some(channel) = learning()
+        && let Some(position) = file(fd).map(|file| file.swap(0, Ordering::Relaxed))
+        && position > 0
+    {
+        system_calls::with_errno(|| read_to_position(channel, fd, position - 1));
+    }
+}
+
+/// The program is about to close a stream.
+pub fn closes_stream(stream: *mut FILE) {
+    if learning().is_some() && !stream.is_null() {
+        // A stream of memory has no descriptor, which is an error.
+        system_calls::with_errno(|| {
+            // SAFETY: the program's stream.
+            closes(unsafe { libc::fileno(stream) });
+        });
+    }
+}
+
+/// The program has read `count` bytes at an offset.
+pub fn read_at(fd: c_int, offset: off64_t, count: ssize_t) {
+    if count > 0
+        && let Ok(start) = u64::try_from(offset)
+        && let Some(channel) = learning()
+        && file(fd).is_some_and(|file| file.load(Ordering::Relaxed) > 0)
+        && may_tell()
+    {
+        let end = start.saturating_add(count.unsigned_abs() as u64);
+        // SAFETY: the program has just read from this descriptor.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        system_calls::with_errno(|| tell_part(channel, fd, start..end));
+    }
+}
+
+/// The program changes the position of a descriptor.
+pub fn seeks(fd: c_int, call: impl FnOnce() -> off64_t) -> off64_t {
+    let followed = learning().zip(file(fd));
+    let before = followed.map(|(_, file)| file.load(Ordering::Relaxed));
+    if let (Some((channel, _)), Some(before @ 1..)) = (followed, before)
+        && may_tell()
+    {
+        system_calls::with_errno(|| read_to_position(channel, fd, before - 1));
+    }
+    let position = call();
+    if let (Some((_, file)), Some(1..), Ok(position)) = (followed, before, u64::try_from(position))
+    {
+        file.store(position + 1, Ordering::Relaxed);
+    }
+    position
+}
+
+/// Counts a read that the process tells of. Returns false if there were many.
+fn may_tell() -> bool {
+    let left = READS.load(Ordering::Relaxed);
+    READS.store(left.saturating_sub(1), Ordering::Relaxed);
+    left > 0
+}
+
+/// Tells of what the program has read up to the position of a descriptor.
+fn read_to_position(channel: &Channel, fd: c_int, start: u64) {
+    // SAFETY: the program has this descriptor.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    let is_file = |mode| FileType::from_raw_mode(mode) == FileType::RegularFile;
+    if let Ok(stat) = fstat(fd)
+        && is_file(stat.st_mode)
+        && let Ok(end) = tell(fd)
+    {
+        let end = end.min(stat.st_size as u64);
+        tell_part(channel, fd, start.min(end)..end);
+    }
+}
+
+#[inline(never)]
+fn tell_part(channel: &Channel, fd: BorrowedFd<'_>, part: Range<u64>) {
+    let mut path = [0; path::LONGEST];
+    if let Some(path) = path::of(fd, &mut path) {
+        channel.tell_use(Kind::Used, thread(), path, part);
+    }
+}
+
+/// The program looks up a path, which need not exist.
+///
+/// # Safety
+/// A system call has just taken the path.
+pub unsafe fn looked_up(path: Named) {
+    let Some(channel) = learning() else { return };
+    // SAFETY: the caller's promise.
+    let Some(place) = (unsafe { path.place() }) else {
+        return;
+    };
+    let name = place
+        .path
+        .iter()
+        .rposition(|&byte| byte == b'/')
+        .map_or(0, |slash| slash + 1);
+    let (directory, name) = place.path.split_at(name);
+    let above = hash(directory, place.fd as u64 | 1 << 32);
+    let names = match DIRECTORY.swap(above, Ordering::Relaxed) == above {
+        true => NAMES.load(Ordering::Relaxed).saturating_add(1),
+        false => 1,
+    };
+    NAMES.store(names, Ordering::Relaxed);
+    let kind = match names {
+        ..MANY if was_told(hash(name, above)) => return,
+        ..MANY => Kind::LookedUp,
+        MANY if was_told(above) => return,
+        MANY => Kind::ManyLookedUp,
+        _ => return,
+    };
+    system_calls::with_errno(|| tell_path(channel, kind, place));
+}
+
+#[inline(never)]
+fn tell_path(channel: &Channel, kind: Kind, place: Place<'_>) {
+    let mut absolute = [0; path::LONGEST];
+    let Some(mut path) = path::absolute(place, &mut absolute) else {
+        return;
+    };
+    if kind == Kind::ManyLookedUp {
+        let slash = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+        path = &path[..slash.max(1)];
+    }
+    channel.tell_use(kind, thread(), path, 0..0);
+}
+
+/// FNV-1a.
+fn hash(bytes: &[u8], start: u64) -> u64 {
+    let add = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    bytes.iter().fold(start ^ 0xcbf2_9ce4_8422_2325, add)
+}
+
+/// Returns true if a path with this hash was told of before.
+fn was_told(hash: u64) -> bool {
+    let told = &TOLD[(hash >> 52) as usize];
+    let bits = hash as u32 | 1;
+    told.swap(bits, Ordering::Relaxed) == bits
+}
+
+/// The program lists the directory of a descriptor.
+pub fn listed(fd: c_int) {
+    if let Some(channel) = learning() {
+        // SAFETY: the program has just listed it.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        system_calls::with_errno(|| tell_listed(channel, fd));
+    }
+}
+
+#[inline(never)]
+fn tell_listed(channel: &Channel, fd: BorrowedFd<'_>) {
+    let mut path = [0; path::LONGEST];
+    if let Some(path) = path::of(fd, &mut path) {
+        channel.tell_use(Kind::Listed, thread(), path, 0..0);
+    }
+}
+
+/// The program lists a directory, or the tree below it, by its path.
+pub fn lists(path: &[u8]) {
+    if let Some(channel) = learning() {
+        system_calls::with_errno(|| tell_path(channel, Kind::Listed, Place { fd: -1, path }));
+    }
+}
+
+/// The process is about to execute another program. The mapped pages of a child are those of its
+/// parent.
+pub fn executes() {
+    if learning().is_some() && PROCESS.load(Ordering::Relaxed) == process() {
+        ends();
+    }
+}
+
+fn process() -> i32 {
+    getpid().as_raw_nonzero().get()
+}
+
+/// The process is about to end.
+pub fn ends() {
+    let Some(channel) = learning() else { return };
+    system_calls::with_errno(|| {
+        for (fd, file) in (0..).zip(&FILES) {
+            let position = file.load(Ordering::Relaxed);
+            if position > 0 {
+                read_to_position(channel, fd, position - 1);
+            }
+        }
+        tell_mapped(channel, 0..u64::MAX);
+    });
+}
+
+fn tell_mapped(channel: &Channel, at: Range<u64>) {
+    used_mappings(None, at, |path, part| {
+        channel.tell_use(Kind::Used, thread(), path, part);
+    });
+}
+
+/// The program has mapped a descriptor, or other memory, at this address.
+pub fn mapped(fd: c_int, address: *mut c_void, len: usize) {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    if learning().is_some()
+        && file(fd).is_some_and(|file| file.load(Ordering::Relaxed) > 0)
+        && address != libc::MAP_FAILED
+    {
+        let mapping = &MAPPINGS[NEXT.fetch_add(1, Ordering::Relaxed) % MAPPINGS.len()];
+        mapping[0].store(address.addr(), Ordering::Relaxed);
+        mapping[1].store(len, Ordering::Relaxed);
+    }
+}
+
+/// The program is about to unmap memory.
+pub fn unmaps(address: *mut c_void) {
+    let address = address.addr();
+    if let Some(channel) = learning()
+        && let Some([start, len]) = MAPPINGS
+            .iter()
+            .find(|it| it[0].load(Ordering::Relaxed) == address)
+        && address != 0
+        && may_tell()
+    {
+        start.store(0, Ordering::Relaxed);
+        let end = address.saturating_add(len.load(Ordering::Relaxed));
+        system_calls::with_errno(|| tell_mapped(channel, address as u64..end as u64));
+    }
+}
