@@ -219,9 +219,9 @@ impl Follower {
                     self.waited(directory, true);
                 }
             }
-            // The events of another channel.
-            Kind::Started | Kind::Path | Kind::Directory | Kind::Missing | Kind::Surveyed => {}
             Kind::File => self.opened_file(event),
+            // The events of other channels.
+            _ => {}
         }
     }
 

@@ -17,6 +17,7 @@
 //!  follow       which directories are read
 //!  keeper       evicts what the program has added to the page cache
 //!  kept_file    a file of it
+//!  learner      what a program uses
 //!  process      opens the directories that an event names
 //!  trees        the walks, and how long they wait for the program
 //!  watches      the directories and files that the program opens, by inotify(7)
@@ -40,6 +41,7 @@ mod files;
 mod follow;
 mod keeper;
 mod kept_file;
+mod learner;
 mod leases;
 mod process;
 mod readahead;
@@ -53,4 +55,5 @@ pub use directories::Summary as Inodes;
 pub use files::Summary as Data;
 pub use follow::Activity;
 pub use keeper::{Keeper, Kept, Sums};
+pub use learner::{LEARNING_TIME, Learned, Learner, Use};
 pub use readahead::{Readahead, Report};

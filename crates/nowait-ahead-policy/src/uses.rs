@@ -81,24 +81,32 @@ impl Processes {
         }
     }
 
-    /// The files that the processes and their children use. `is_large` chooses the files whose
-    /// position is wanted.
-    pub fn uses(&mut self, is_large: impl Fn(Id) -> bool) -> Uses {
-        let mut uses = Uses::default();
+    /// All processes. Some may have ended.
+    pub fn all(&mut self) -> Vec<u32> {
         let started = self.parent.map(children).unwrap_or_default();
         let program = started.into_iter().filter(|it| *it != std::process::id());
         self.known.extend(program);
         let mut waiting: Vec<u32> = self.known.iter().copied().collect();
         while let Some(process) = waiting.pop() {
-            let children = children(process);
-            waiting.extend(
-                children
-                    .into_iter()
-                    .filter(|child| self.known.insert(*child)),
-            );
+            let children = children(process).into_iter();
+            waiting.extend(children.filter(|child| self.known.insert(*child)));
+        }
+        self.known.iter().copied().collect()
+    }
+
+    /// Forgets a process that has ended.
+    pub fn remove(&mut self, process: u32) {
+        self.known.remove(&process);
+        self.threads.remove(&process);
+    }
+
+    /// The files that the processes and their children use. `is_large` chooses the files whose
+    /// position is wanted.
+    pub fn uses(&mut self, is_large: impl Fn(Id) -> bool) -> Uses {
+        let mut uses = Uses::default();
+        for process in self.all() {
             if descriptors(process, &is_large, &mut uses).is_none() {
-                self.known.remove(&process);
-                self.threads.remove(&process);
+                self.remove(process);
                 continue;
             }
             let has_library = mappings(process, &mut uses);

@@ -1,0 +1,279 @@
+//! Learns what a program uses: the parts of files, the paths that it looks up, and the directories
+//! that it lists.
+//!
+//! ```text
+//!  libnowait_ahead.so ── Used, LookedUp, Listed … ──► channel ──┐
+//!  /proc/PID/maps, pagemap, fdinfo, now and then ───────────────┴─► Learned
+//! ```
+//! Most is told of by the library. Processes that do not end, that are killed, and static programs
+//! are looked at from time to time.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs;
+use std::ops::Range;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use nowait_ahead_channel::{Channel, Event, Kind, Listening, Reader, used_mappings};
+use rustix::fs::OFlags;
+
+use crate::uses::Processes;
+
+/// The paths that a program has used.
+#[derive(Debug, Default)]
+pub struct Learned {
+    /// They are absolute, and in the order of the first use.
+    pub paths: Vec<(PathBuf, Use)>,
+    /// The events that were lost.
+    pub lost: u64,
+    numbers: HashMap<PathBuf, usize>,
+}
+
+/// The use of a path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// The parts of a file that were read or mapped, in order and apart.
+    pub parts: Vec<Range<u64>>,
+    /// The file was opened, or mapped.
+    pub is_opened: bool,
+    /// The names of the directory were listed.
+    pub is_listed: bool,
+    /// Many names of the directory were looked up.
+    pub is_looked_into: bool,
+}
+
+/// A thread that learns.
+pub struct Learner {
+    channel: Arc<Channel>,
+    stop: Arc<AtomicBool>,
+    end: Receiver<()>,
+}
+
+/// Called with what was learnt.
+pub type Take = Box<dyn FnOnce(Learned) + Send>;
+
+/// The time of the first look at the processes. Each pause between two looks is twice as long as
+/// the one before.
+const FIRST_LOOK: Duration = Duration::from_millis(50);
+/// The time after which nothing more is learnt.
+pub const LEARNING_TIME: Duration = Duration::from_secs(30);
+/// The time between two looks at the channel if nothing happens.
+const INTERVAL: Duration = Duration::from_millis(50);
+/// The maximum number of paths.
+const MAX_PATHS: usize = 200_000;
+/// The maximum number of parts of a file.
+const MAX_PARTS: usize = 10_000;
+
+impl Learner {
+    /// Starts the thread. It calls `take` once: when the program has ended, or after
+    /// [`LEARNING_TIME`]. If the thread cannot be started, nothing is learnt.
+    pub fn start(channel: Arc<Channel>, take: Take) -> Learner {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (to, end) = mpsc::channel();
+        let (stopped, its) = (stop.clone(), channel.clone());
+        let thread = std::thread::Builder::new().name("learn".to_owned());
+        let _ = thread.spawn(move || {
+            take(learn(&its, &stopped));
+            drop(to);
+        });
+        Learner { channel, stop, end }
+    }
+
+    /// Waits until `take` has returned after the end of the program, at most for this time.
+    pub fn stop(self, timeout: Duration) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.channel.wake();
+        let _ = self.end.recv_timeout(timeout);
+    }
+}
+
+fn learn(channel: &Channel, stopped: &AtomicBool) -> Learned {
+    let parent = rustix::process::getppid();
+    let parent = parent.map(|it| it.as_raw_nonzero().get().cast_unsigned());
+    let mut processes = Processes::of(parent);
+    let mut learned = Learned::default();
+    // The beginnings of long paths, by the thread.
+    let mut paths: HashMap<u32, Vec<u8>> = HashMap::new();
+    let mut reader = Reader::new(channel);
+    let end = Instant::now() + LEARNING_TIME;
+    let (mut next, mut pause) = (Instant::now() + FIRST_LOOK, FIRST_LOOK);
+    while !stopped.load(Ordering::Relaxed) && Instant::now() < end {
+        let until = next.min(Instant::now() + INTERVAL);
+        if let Some(event) = reader.next_until(until) {
+            learned.handle(&event, &mut paths, &mut processes);
+        }
+        if Instant::now() >= next {
+            learned.look_at(&mut processes);
+            pause *= 2;
+            next = end.min(Instant::now() + pause);
+        }
+    }
+    if !stopped.load(Ordering::Relaxed) {
+        learned.look_at(&mut processes);
+    }
+    channel.listen(Listening::Off);
+    while let Some(event) = reader.next_until(Instant::now()) {
+        learned.handle(&event, &mut paths, &mut processes);
+    }
+    learned.lost = reader.lost();
+    learned
+}
+
+impl Learned {
+    fn handle(
+        &mut self,
+        event: &Event,
+        paths: &mut HashMap<u32, Vec<u8>>,
+        processes: &mut Processes,
+    ) {
+        let mut path = || {
+            let start = paths.remove(&event.tid).unwrap_or_default();
+            [start.as_slice(), &event.path].concat()
+        };
+        match event.kind {
+            Kind::Started => processes.add(event.tid),
+            Kind::Path => {
+                if event.time == 0 && paths.len() < MAX_PARTS {
+                    paths.insert(event.tid, Vec::new());
+                }
+                let start = paths.entry(event.tid).or_default();
+                start.truncate(usize::try_from(event.time).unwrap_or(usize::MAX));
+                start.extend_from_slice(&event.path);
+            }
+            Kind::Used => {
+                let (path, part) = (path(), event.time..event.stats);
+                self.add(path, |it| it.add_part(part));
+            }
+            Kind::LookedUp => self.add(path(), |_| {}),
+            Kind::ManyLookedUp => self.add(path(), |it| it.is_looked_into = true),
+            Kind::Listed => self.add(path(), |it| it.is_listed = true),
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, path: Vec<u8>, change: impl FnOnce(&mut Use)) {
+        // These have no pages on a disk, and some of them have another meaning in each process.
+        let is_other = |of: &[u8]| path.starts_with(of);
+        if !path.starts_with(b"/")
+            || [&b"/proc/"[..], b"/sys/", b"/dev/"]
+                .into_iter()
+                .any(is_other)
+        {
+            return;
+        }
+        let path = PathBuf::from(OsString::from_vec(path));
+        let number = match self.numbers.get(&path) {
+            Some(number) => *number,
+            None if self.paths.len() >= MAX_PATHS => return,
+            None => {
+                self.numbers.insert(path.clone(), self.paths.len());
+                self.paths.push((path, Use::default()));
+                self.paths.len() - 1
+            }
+        };
+        change(&mut self.paths[number].1);
+    }
+
+    /// Looks at the mapped pages and the positions of all processes.
+    fn look_at(&mut self, processes: &mut Processes) {
+        for process in processes.all() {
+            let is_there = used_mappings(Some(process), 0..u64::MAX, |path, part| {
+                self.add(path.to_vec(), |it| it.add_part(part));
+            });
+            if !is_there || self.look_at_descriptors(process).is_none() {
+                processes.remove(process);
+            }
+        }
+    }
+
+    fn look_at_descriptors(&mut self, process: u32) -> Option<()> {
+        let directory = PathBuf::from(format!("/proc/{process}"));
+        for entry in fs::read_dir(directory.join("fd")).ok()?.flatten() {
+            let is_file = fs::metadata(entry.path()).is_ok_and(|it| it.is_file());
+            let info = directory.join("fdinfo").join(entry.file_name());
+            if let Some(end) = read_to(&info).filter(|_| is_file)
+                && let Ok(path) = fs::read_link(entry.path())
+            {
+                self.add(path.into_os_string().into_vec(), |it| it.add_part(0..end));
+            }
+        }
+        Some(())
+    }
+}
+
+/// The position of a descriptor that is not only written.
+fn read_to(info: &Path) -> Option<u64> {
+    let text = fs::read_to_string(info).ok()?;
+    let value = |name| text.lines().find_map(|line: &str| line.strip_prefix(name));
+    let flags = u32::from_str_radix(value("flags:")?.trim(), 8).ok()?;
+    let is_written = OFlags::from_bits_retain(flags) & OFlags::ACCMODE == OFlags::WRONLY;
+    value("pos:")?.trim().parse().ok().filter(|_| !is_written)
+}
+
+impl Use {
+    /// Adds a part, which may be empty.
+    pub fn add_part(&mut self, part: Range<u64>) {
+        self.is_opened = true;
+        if part.start >= part.end {
+            return;
+        }
+        let begin = self.parts.partition_point(|it| it.end < part.start);
+        let end = self.parts.partition_point(|it| it.start <= part.end);
+        let touched = &self.parts[begin..end];
+        let start = touched
+            .first()
+            .map_or(part.start, |it| it.start.min(part.start));
+        let last = touched.last().map_or(part.end, |it| it.end.max(part.end));
+        if begin < end || self.parts.len() < MAX_PARTS {
+            self.parts.splice(begin..end, std::iter::once(start..last));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_in_order_and_apart() {
+        let mut used = Use::default();
+        for part in [8..12, 0..4, 20..24, 5..5, 12..14, 3..5] {
+            used.add_part(part);
+        }
+        assert_eq!(used.parts, [0..5, 8..14, 20..24]);
+        used.add_part(2..22);
+        assert_eq!(used.parts.as_slice(), std::slice::from_ref(&(0..24)));
+    }
+
+    #[test]
+    fn uses_are_in_the_order_of_the_first_one() {
+        let (channel, _memory) = Channel::create(1).unwrap();
+        let long = [b"/", "x".repeat(1000).as_bytes()].concat();
+        channel.tell_use(Kind::LookedUp, 1, b"/b", 0..0);
+        channel.tell_use(Kind::Used, 1, &long, 0..7);
+        channel.tell_use(Kind::Used, 2, b"/a", 0..0);
+        channel.tell_use(Kind::Used, 1, b"/b", 4..8);
+        channel.tell_use(Kind::Listed, 1, b"/c", 0..0);
+        channel.tell_use(Kind::ManyLookedUp, 1, b"/c", 0..0);
+        channel.tell_use(Kind::Used, 1, b"relative", 0..1);
+        channel.tell_use(Kind::Used, 1, b"/proc/self/maps", 0..1);
+        let learned = learn(&channel, &AtomicBool::new(true));
+        let paths: Vec<&[u8]> = learned
+            .paths
+            .iter()
+            .map(|(path, _)| path.as_os_str().as_encoded_bytes())
+            .collect();
+        assert_eq!(paths, [b"/b", &long[..], b"/a", b"/c"]);
+        let uses: Vec<&Use> = learned.paths.iter().map(|(_, used)| used).collect();
+        assert_eq!(uses[0].parts.first(), Some(&(4..8)));
+        assert_eq!(uses[1].parts.first(), Some(&(0..7)));
+        assert!(uses[2].is_opened && uses[2].parts.is_empty());
+        assert!(uses[3].is_listed && uses[3].is_looked_into && !uses[3].is_opened);
+        assert!(!channel.is_listening(Listening::Directories));
+    }
+}
