@@ -15,6 +15,7 @@ mod fincore;
 pub mod fuzzing;
 mod generate;
 pub mod help;
+mod learn;
 mod messages;
 mod name;
 mod output;
@@ -89,6 +90,8 @@ enum Verb {
     Du(Deferred<du::Args>),
     /// Runs a program, and reads directories and files into the kernel's caches ahead of it.
     Run(Deferred<run::Args>),
+    /// Shows and removes what `nowait run --learn` has learnt.
+    Learn(Deferred<learn::Args>),
     /// Prints a manual page or the completions of a shell.
     #[command(hide = true)]
     Generate(Deferred<generate::Args>),
@@ -106,6 +109,7 @@ pub fn main() -> ExitCode {
         Verb::Scan(args) => scan::run(&args),
         Verb::Du(args) => du::run(&args),
         Verb::Run(args) => run::run(&args),
+        Verb::Learn(args) => learn::run(&args),
         Verb::Generate(args) => generate::run(&args, Cli::command()),
     };
     outcome.unwrap_or_else(|message| {
@@ -126,7 +130,7 @@ mod tests {
         let listed = Cli::command();
         let mut whole = Cli::command();
         whole.build();
-        assert_eq!(compare(&listed, &whole), 9);
+        assert_eq!(compare(&listed, &whole), 10);
     }
 
     #[test]
@@ -152,7 +156,7 @@ mod tests {
                 }
             }
         });
-        assert_eq!(verbs, 1 + 9 + 2);
+        assert_eq!(verbs, 1 + 10 + 2 + 3);
     }
 
     const NARROW: usize = crate::help::LIST_WIDTH;

@@ -55,6 +55,18 @@ pub fn serialize_bytes<M: SerializeMap>(
     }
 }
 
+/// The bytes of hexadecimal digits. `None` if they are none.
+pub fn bytes_of(hex: &str) -> Option<Vec<u8>> {
+    let digit = |c: u8| char::from(c).to_digit(16).map(|d| d as u8);
+    let pairs = hex.as_bytes().chunks(2);
+    pairs
+        .map(|pair| match *pair {
+            [high, low] => Some(digit(high)? << 4 | digit(low)?),
+            _ => None,
+        })
+        .collect()
+}
+
 /// A count and its noun, which is singular for 1 and plural otherwise.
 pub fn plural(count: u64, what: &str) -> String {
     match (count, what.strip_suffix('y')) {

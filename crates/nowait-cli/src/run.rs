@@ -15,23 +15,25 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nowait_ahead_channel::{Channel, Listening, Moment, SURVEY_VARIABLE, VARIABLE};
+use nowait_ahead_channel::{Channel, LEARN_VARIABLE, Listening, Moment, SURVEY_VARIABLE, VARIABLE};
 use nowait_ahead_policy::Readahead;
 use nowait_page_cache::{Allowed, Budget};
 
 use crate::messages::say;
 use crate::problem::Problem;
 
+use crate::learn::Session;
+
 use child::{Child, End, Signals};
 use group::Group;
-use helper::{Helper, Work};
+use helper::{Helper, Learning, Work};
 
 /// Runs a program, and reads directories and files into the kernel's caches ahead of it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{DETAILS}\n\n{EXAMPLES}"))]
 pub struct Args {
-    /// Read ahead in the directories that the program opens; the default without --walk, --aio
-    /// and --keep-cache
+    /// Read ahead in the directories that the program opens; the default without --walk, --aio,
+    /// --keep-cache and --learn
     #[arg(long)]
     ahead: bool,
 
@@ -51,6 +53,12 @@ pub struct Args {
     /// Evict what the program has added to the page cache
     #[arg(long)]
     keep_cache: bool,
+
+    /// Learn what the program uses, and load that when it starts the next time. Without NAME, each
+    /// program with its arguments has a profile of its own
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "",
+        conflicts_with = "keep_cache")]
+    learn: Option<String>,
 
     /// At the end, print what was read ahead, used and wasted, and the residency of the program's files
     #[arg(long)]
@@ -98,6 +106,15 @@ With either, posix_fadvise(2) with POSIX_FADV_DONTNEED evicts nothing, since it 
 copy_file_range(2) copies 8 MiB after 8 MiB. If `nowait run` is killed, pages that were not evicted yet stay. The group stays until
 the next `nowait run --keep-cache`. Data that is not written after 10 seconds stays, too.
 
+With --learn, the library also reports which files the program opens, how far it reads them, which paths it looks up and which
+directories it lists. When a process ends or executes another program, the pages that it has mapped are asked for
+(/proc/PID/pagemap); so are those of processes that run on, from time to time. This becomes a profile. When the program is started the
+next time, a process beside it loads the inodes, the directories and these ranges of files, many at a time, while it starts. Each run
+is learnt, for its first 30 seconds. Paths that were not used in three runs are forgotten. A file that was replaced is loaded
+completely if it has at most 256 KiB. A quarter of the available memory is loaded at most. Paths below the working directory
+are loaded below the working directory of the next run. nowait-learn(1) shows and removes profiles. Of static programs, and of those in
+Go, only mapped pages are learnt, and files that are open for some time. Nothing is learnt of a process with a sandbox.
+
 Environment:
   NOWAIT_AHEAD=off     the library reports nothing
   NOWAIT_LIBRARY_DIR   the directory of libnowait_ahead.so and libnowait_aio.so";
@@ -108,6 +125,7 @@ Examples:
   nowait run --data --stats -- rsync -a /srv/ backup:/srv/
   nowait run --keep-cache -- tar -cf a.tar /srv
   nowait run --walk /srv -- restic backup /srv
+  nowait run --learn -- python3 app.py
 
 Exit status:
   that of the program; 128 + N after signal N
@@ -124,11 +142,16 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
     let (name, arguments) = args.command.split_first().ok_or_else(|| {
         Problem::Usage("which program? `nowait run -- PROGRAM ARGUMENTS`".to_owned())
     })?;
-    let ahead =
-        args.ahead || (args.walk.is_empty() && (args.data || !(args.aio || args.keep_cache)));
+    let ahead = args.ahead
+        || (args.walk.is_empty()
+            && (args.data || !(args.aio || args.keep_cache || args.learn.is_some())));
     let mut command = Command::new(name);
     command.args(arguments);
-    if (ahead || args.aio)
+    let learning = match &args.learn {
+        Some(profile) => Some(Session::new(profile, command::find(name), &args.command)?),
+        None => None,
+    };
+    if (ahead || args.aio || learning.is_some())
         && let Some(note) = command::note(name, ahead)
     {
         say(format_args!("nowait: {note}"));
@@ -138,7 +161,8 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
         true => keep(name),
         false => (None, false),
     };
-    let is_watched = ahead || needs_surveys || group.is_some() && libraries::has(AHEAD);
+    let is_watched =
+        ahead || learning.is_some() || needs_surveys || group.is_some() && libraries::has(AHEAD);
     let libraries = [
         is_watched.then_some(AHEAD),
         args.aio.then_some("libnowait_aio.so"),
@@ -161,12 +185,22 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
     let events = ahead
         .then(|| channel(&mut command, VARIABLE, listening))
         .flatten();
-    let available = || Budget::new(Allowed::Percent(100)).max();
     let shared = |channel: &(Arc<Channel>, OwnedFd)| channel.0.clone();
+    let uses = learning
+        .is_some()
+        .then(|| channel(&mut command, LEARN_VARIABLE, Listening::Directories))
+        .flatten();
+    let learning = learning.zip(uses.as_ref());
+    let learning = learning.map(|(session, uses)| Learning {
+        session,
+        channel: shared(uses),
+    });
+    let available = || Budget::new(Allowed::Percent(100)).max();
     let mut work = Work {
         walk: args.walk.clone(),
         readahead: Readahead::new(events.as_ref().map(shared), args.data, available),
         surveys: surveys.map(shared),
+        learning,
         wants_report: args.stats,
     };
     let end = supervise(
@@ -188,7 +222,10 @@ fn supervise(
     [events, kept]: [Option<&Channel>; 2],
 ) -> Result<End, Problem> {
     let mut helper = None;
-    if !work.walk.is_empty() {
+    if work.walk.is_empty() && work.learning.is_some() {
+        // It loads while the program starts. Without it, the program runs as usual.
+        helper = Helper::start(work).ok();
+    } else if !work.walk.is_empty() {
         let mut walks = Helper::start(work).map_err(|e| Problem::of("cannot walk", e))?;
         // Signals have their usual effect until the program starts.
         walks.is_ready()?;
@@ -214,12 +251,15 @@ fn supervise(
         Some(helper) => helper.stop(work),
         None => Some(work.report()),
     };
-    if work.wants_report {
-        let missing = "nowait: the report is missing: the process that reads ahead does not answer";
-        let report = report.as_deref().map_or(missing, str::trim_end);
-        if !report.is_empty() {
-            say(report);
-        }
+    let missing = match work.wants_report {
+        true => "nowait: the report is missing: the process that reads ahead does not answer",
+        false => "",
+    };
+    // Without --stats, a helper reports only that something has failed.
+    let report = report.filter(|_| work.wants_report || work.learning.is_some());
+    let report = report.as_deref().map_or(missing, str::trim_end);
+    if !report.is_empty() {
+        say(report);
     }
     end
 }

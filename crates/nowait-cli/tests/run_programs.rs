@@ -210,6 +210,9 @@ struct Place {
     /// The directory in which `$OUT` is made.
     out: PathBuf,
     kind: Kind,
+    /// Programs are also run by `--learn`. The profiles are in this directory.
+    is_learnt: bool,
+    profiles: TempDir,
 }
 
 enum Kind {
@@ -250,6 +253,8 @@ impl Place {
             out: root.clone(),
             root,
             kind: Kind::Mount(Box::new(mount), disk),
+            is_learnt: filesystem == Filesystem::Ext4,
+            profiles: program::directory(),
         }
     }
 
@@ -262,6 +267,8 @@ impl Place {
             root: mount.path().to_owned(),
             out: directory.path().to_owned(),
             kind: Kind::Fuse(Some(mount), directory),
+            is_learnt: true,
+            profiles: program::directory(),
         }
     }
 
@@ -294,12 +301,13 @@ impl Place {
         let prepared = run(&mut shell(program.prepare, &behind, &out, &[]));
         assert_eq!(prepared.code, Some(0), "{}: {prepared:?}", program.name);
         drop(speed);
-        if matches!(how, How::Direct | How::Cold) {
+        if how != How::Warm {
             self.make_cold();
         }
         let mut words = vec!["run", "--stats"];
         words.extend(match program.follow {
-            Follow::Walk => ["--walk", "tree"].as_slice(),
+            _ if matches!(how, How::Learns(_)) => ["--learn=a"].as_slice(),
+            Follow::Walk => &["--walk", "tree"],
             _ => &["--ahead"],
         });
         // Reading data ahead is of use with cold caches alone.
@@ -308,9 +316,15 @@ impl Place {
         }
         words.push("--");
         let wrapper = if how == How::Direct { &[][..] } else { &words };
-        let mut said = run(&mut shell(program.script, &self.root, &out, wrapper));
-        if how != How::Direct {
-            check_report(&mut said, program);
+        let mut command = shell(program.script, &self.root, &out, wrapper);
+        if let How::Learns(_) = how {
+            command = with_profiles(&command, self.profiles.path());
+        }
+        let mut said = run(&mut command);
+        match how {
+            How::Direct => {}
+            How::Cold | How::Warm => check_report(&mut said, program),
+            How::Learns(run) => check_learning(&mut said, run),
         }
         let speed = match &self.kind {
             Kind::Mount(_, Some(disk)) => Some(disk.full_speed()),
@@ -328,6 +342,8 @@ impl Place {
 
     /// Compares a program with itself under `nowait run`.
     fn compare(&mut self, program: &Program) {
+        // Each program has a profile of its own.
+        self.profiles = program::directory();
         let direct = self.run(program, How::Direct);
         assert_eq!(direct.said[0].0, Some(0), "{}: {direct:?}", program.name);
         // A filesystem in memory is never cold.
@@ -337,7 +353,11 @@ impl Place {
         } else {
             program.runs
         };
-        for how in runs {
+        let learns: &[How] = match self.is_learnt {
+            true => &[How::Learns(1), How::Learns(2)],
+            false => &[],
+        };
+        for how in runs.iter().chain(learns) {
             let ahead = self.run(program, *how);
             assert!(
                 direct == ahead,
@@ -356,6 +376,8 @@ enum How {
     Direct,
     Cold,
     Warm,
+    /// With cold caches, by `--learn`. In the second run, a profile is loaded.
+    Learns(u32),
 }
 
 /// The output of a program and of the script after it, and the files that it has written.
@@ -415,6 +437,42 @@ fn check_report(said: &mut Said, program: &Program) {
         program.name
     );
     said.err = messages.concat();
+}
+
+/// The same for a run by `--learn`.
+fn check_learning(said: &mut Said, run: u32) {
+    let (report, messages): (Vec<&str>, Vec<&str>) = said
+        .err
+        .split_inclusive('\n')
+        .partition(|line| line.starts_with("nowait: "));
+    let report = report.concat();
+    let expected = if run == 1 {
+        "nothing was loaded"
+    } else {
+        "nowait: loaded"
+    };
+    assert!(
+        report.contains("nowait: learnt") && report.contains(expected),
+        "{run}: {report}"
+    );
+    said.err = messages.concat();
+}
+
+/// A command that has a directory of its own for the profiles of root.
+fn with_profiles(command: &Command, profiles: &Path) -> Command {
+    let mut outer = Command::new("unshare");
+    let script = "mkdir -p /var/lib/nowait && mount --bind \"$0\" /var/lib/nowait && exec \"$@\"";
+    outer.args(["--mount", "sh", "-c", script]).arg(profiles);
+    outer.arg(command.get_program()).args(command.get_args());
+    outer.envs(
+        command
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    outer
+        .current_dir(command.get_current_dir().unwrap())
+        .stdin(Stdio::null());
+    outer
 }
 
 /// A shell that runs a script in a directory.

@@ -15,7 +15,7 @@ use nowait_page_cache::{FileRef, Request, Selection, Stamp};
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
-use crate::name::Name;
+use crate::name::{Name, bytes_of};
 use crate::problem::Problem;
 
 /// The description of a snapshot's format for `--help`.
@@ -273,7 +273,7 @@ fn check_path(path: &Path) -> Result<(), String> {
 }
 
 /// Checks that ranges are in order, not empty, do not overlap, and end within the file.
-fn check_ranges(ranges: &[(u64, u64)], size: u64) -> Result<Vec<Range<u64>>, String> {
+pub fn check_ranges(ranges: &[(u64, u64)], size: u64) -> Result<Vec<Range<u64>>, String> {
     if ranges.len() > MAX_RANGES {
         return Err(format!("the entry has more than {MAX_RANGES} ranges"));
     }
@@ -294,15 +294,4 @@ fn check_ranges(ranges: &[(u64, u64)], size: u64) -> Result<Vec<Range<u64>>, Str
         checked.push(from..to);
     }
     Ok(checked)
-}
-
-fn bytes_of(hex: &str) -> Option<Vec<u8>> {
-    let digit = |c: u8| char::from(c).to_digit(16).map(|d| d as u8);
-    let pairs = hex.as_bytes().chunks(2);
-    pairs
-        .map(|pair| match *pair {
-            [high, low] => Some(digit(high)? << 4 | digit(low)?),
-            _ => None,
-        })
-        .collect()
 }

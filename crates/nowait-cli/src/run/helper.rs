@@ -30,6 +30,7 @@ use rustix::process::{Pid, PidfdFlags};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 use super::{command, report};
+use crate::learn::Session;
 use crate::problem::Problem;
 
 /// The work of a helper.
@@ -40,8 +41,16 @@ pub struct Work {
     pub readahead: Readahead,
     /// The channel with surveys of the page cache, if they keep it.
     pub surveys: Option<Arc<Channel>>,
+    /// The program is learnt.
+    pub learning: Option<Learning>,
     /// A report is wanted.
     pub wants_report: bool,
+}
+
+/// The profile of a program, and the channel to which the program's events are sent.
+pub struct Learning {
+    pub session: Session,
+    pub channel: Arc<Channel>,
 }
 
 /// A helper that runs.
@@ -56,6 +65,8 @@ pub struct Helper {
 const STOP_TIMEOUT: Duration = Duration::from_millis(150);
 /// The same, if the helper evicts pages, which may have to be written first.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(11);
+/// The same, if it writes a profile.
+const LEARNING_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The message of a helper whose walks have begun.
 const READY: u8 = 0;
 /// Messages before the text of a problem.
@@ -100,10 +111,12 @@ impl Helper {
     /// pages to evict, the helper is killed at once. Its files are no longer in use when its calls
     /// have returned, which takes as long as a request to the disk.
     pub fn stop(mut self, work: &Work) -> Option<String> {
-        let timeout = match work.surveys {
-            Some(_) => EVICTION_TIMEOUT,
-            None => STOP_TIMEOUT,
+        let timeout = match (&work.surveys, &work.learning) {
+            (Some(_), _) => EVICTION_TIMEOUT,
+            (None, Some(_)) => LEARNING_TIMEOUT,
+            (None, None) => STOP_TIMEOUT,
         };
+        let says = work.wants_report || work.learning.is_some();
         let end = Instant::now() + timeout;
         let comes = |fd: BorrowedFd<'_>, flags| {
             let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
@@ -113,14 +126,14 @@ impl Helper {
         let kill = || {
             let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
         };
-        if work.wants_report || work.surveys.is_some() {
+        if says || work.surveys.is_some() {
             let _ = self.socket.shutdown(Shutdown::Write);
         } else {
             kill();
         }
         let mut report = String::new();
         // The helper shuts the socket down after the report, or ends without a report.
-        if work.wants_report && comes(self.socket.as_fd(), PollFlags::RDHUP) {
+        if says && comes(self.socket.as_fd(), PollFlags::RDHUP) {
             let _ = self.socket.read_to_string(&mut report);
         }
         if !process.is_ok_and(|it| comes(it.as_fd(), PollFlags::IN)) {
@@ -165,6 +178,8 @@ impl Work {
             .wants_report
             .then_some(command::is_unseen as fn(&Path) -> bool);
         let keeper = surveys.map(|channel| Keeper::start(channel, &self.readahead, is_unseen));
+        let learning = self.learning.as_ref();
+        let running = learning.map(|it| it.session.clone().begin(it.channel.clone()));
         if !self.walk.is_empty() {
             let begun = self.begin_walks();
             let message = match &begun {
@@ -184,12 +199,18 @@ impl Work {
         self.readahead.follow();
         // `nowait run` sends nothing, and shuts the socket down when the program has ended.
         let _ = socket.read(&mut [0]);
-        let report = self.report();
+        let learnt = running.map(|running| running.end(self.wants_report));
+        let report = match self.wants_report {
+            true => self.report(),
+            false => String::new(),
+        };
         let kept = keeper.map(|keeper| {
             self.readahead.end_data();
             report::kept(&keeper.stop())
         });
-        let _ = socket.write_all((report + &kept.unwrap_or_default()).as_bytes());
+        let _ = socket.write_all(
+            (report + &kept.unwrap_or_default() + &learnt.unwrap_or_default()).as_bytes(),
+        );
         // The descriptor stays open as long as a thread of this process waits.
         let _ = socket.shutdown(Shutdown::Write);
         end()

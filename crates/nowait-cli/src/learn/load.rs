@@ -1,0 +1,155 @@
+//! Loads what a profile names, while the program starts: the inodes of paths, the names of
+//! directories, and ranges of files.
+//!
+//! Some threads make calls that wait for the disk, so that there are many requests in flight. Each
+//! path is opened by one of them, in the order in which the program has used them, except that those
+//! that are close to each other in this order are opened by inode number, which is roughly their
+//! order on the disk. posix_fadvise(2) starts to read a range and does not wait for it: the program
+//! itself waits if it is earlier.
+
+use std::fs;
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use nowait_page_cache::{Allowed, Budget, FileRef, Stamp};
+use rustix::fs::{Advice, AtFlags, Dir, DirEntry, FileType, Mode, OFlags, open, statat};
+
+use super::profile::{Entry, FileUse, Profile};
+
+/// The sums of what was loaded.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Loaded {
+    /// The number of opened files.
+    pub files: u64,
+    /// The bytes of their ranges, which may have been cached before.
+    pub bytes: u64,
+    /// The time that the calls took.
+    pub time: Duration,
+}
+
+const THREADS: usize = 32;
+/// So many paths are opened in the order of their inode numbers.
+const WINDOW: usize = 128;
+/// The kernel reads at least so many bytes for one advice, and not more than a disk takes at once.
+const ADVISED: u64 = 128 << 10;
+/// A file that was replaced is loaded as a whole if it is not larger.
+const REPLACED: u64 = 256 << 10;
+/// The part of the available memory that is loaded.
+const BUDGET: Allowed = Allowed::Percent(25);
+/// The maximum number of inodes of a directory that are loaded.
+const MAX_INODES: usize = 50_000;
+
+/// Loads a profile. Relative paths are relative to `directory`. Ends early if `is_over` returns true.
+pub fn load(profile: &Profile, directory: &Path, is_over: impl Fn() -> bool + Sync) -> Loaded {
+    let began = Instant::now();
+    let mut entries: Vec<&Entry> = profile.entries.iter().collect();
+    let inode = |entry: &&Entry| entry.file.as_ref().map_or(0, |file| file.stamp.inode);
+    for window in entries.chunks_mut(WINDOW) {
+        window.sort_by_key(inode);
+    }
+    let left = AtomicU64::new(Budget::new(BUDGET).max());
+    let (next, files, bytes) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let work = || {
+        while !is_over()
+            && let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed))
+        {
+            let path = directory.join(&entry.path);
+            match &entry.file {
+                Some(file) => {
+                    let read = load_file(&path, file, &left);
+                    files.fetch_add(u64::from(read.is_some()), Ordering::Relaxed);
+                    bytes.fetch_add(read.unwrap_or(0), Ordering::Relaxed);
+                }
+                None if entry.names => load_inodes(&path),
+                None if entry.listed => list(&path),
+                None => _ = fs::metadata(&path),
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads = THREADS.min(entries.len().div_ceil(4));
+        for _ in 0..threads {
+            let thread = std::thread::Builder::new().name("load".to_owned());
+            // With fewer threads it takes longer.
+            if thread.spawn_scoped(scope, work).is_err() {
+                break;
+            }
+        }
+    });
+    Loaded {
+        files: files.into_inner(),
+        bytes: bytes.into_inner(),
+        time: began.elapsed(),
+    }
+}
+
+/// Loads the ranges of a file. Returns their bytes; `None` if it is not there.
+fn load_file(path: &Path, used: &FileUse, left: &AtomicU64) -> Option<u64> {
+    let named = FileRef::given(path.to_owned(), used.stamp.inode, FileType::RegularFile);
+    let (file, stat) = named.open().ok()?;
+    let whole = 0..stat.st_size as u64;
+    let ranges = match Stamp::of(&stat) == used.stamp {
+        true => used.ranges.as_slice(),
+        // Another version of it is needed in the same way, more or less.
+        false if whole.end <= REPLACED => std::slice::from_ref(&whole),
+        false => &[],
+    };
+    let mut bytes = 0;
+    for range in ranges {
+        for part in parts(range) {
+            let len = part.end - part.start;
+            let take = |left: u64| left.checked_sub(len);
+            let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+            if left.fetch_update(success, failure, take).is_err() {
+                return Some(bytes);
+            }
+            let _ = rustix::fs::fadvise(&file, part.start, NonZeroU64::new(len), Advice::WillNeed);
+            bytes += len;
+        }
+    }
+    Some(bytes)
+}
+
+fn parts(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let end = range.end;
+    let starts = (range.start..end).step_by(ADVISED as usize);
+    starts.map(move |start| start..end.min(start + ADVISED))
+}
+
+fn list(path: &Path) {
+    if let Ok(names) = fs::read_dir(path) {
+        names.for_each(drop);
+    }
+}
+
+/// Loads the inodes of a directory in the order of their numbers. Some of them are in one block.
+fn load_inodes(path: &Path) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(directory) = open(path, flags, Mode::empty()) else {
+        return;
+    };
+    let Ok(names) = Dir::read_from(&directory) else {
+        return;
+    };
+    let mut names: Vec<_> = names.flatten().take(MAX_INODES).collect();
+    names.sort_unstable_by_key(DirEntry::ino);
+    for name in &names {
+        let _ = statat(&directory, name.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_range_are_advised_one_by_one() {
+        let all: Vec<Range<u64>> = parts(&(5..2 * ADVISED + 6)).collect();
+        let second = 5 + ADVISED;
+        let third = second + ADVISED;
+        assert_eq!(all, [5..second, second..third, third..third + 1]);
+    }
+}

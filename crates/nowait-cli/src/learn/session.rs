@@ -1,0 +1,195 @@
+//! One run of a program that is learnt: its profile is loaded at the start, and written at the end.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nowait_ahead_channel::Channel;
+use nowait_ahead_policy::{Learned, Learner};
+
+use super::load::{Loaded, load};
+use super::profile::Profile;
+use super::store::{Store, check_name, name_of};
+use crate::name::plural;
+use crate::problem::Problem;
+use crate::size::Size;
+
+/// The profile of a program that is about to run.
+#[derive(Clone)]
+pub struct Session {
+    store: Store,
+    name: OsString,
+    /// The user has given the name.
+    is_named: bool,
+    command: Vec<OsString>,
+    /// The working directory.
+    directory: PathBuf,
+}
+
+/// A session whose program runs.
+pub struct Running {
+    learner: Learner,
+    is_over: Arc<AtomicBool>,
+    state: Arc<Mutex<State>>,
+    name: OsString,
+}
+
+#[derive(Default)]
+struct State {
+    /// Why a profile cannot be used.
+    refused: Option<String>,
+    had_profile: bool,
+    loaded: Option<Loaded>,
+    written: Option<Result<Profile, String>>,
+    /// The events of the program that were lost.
+    lost: u64,
+}
+
+/// The time that the writing of the profile may take.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Session {
+    /// The profile of a command, or the one with the name that the user gave. `program` is the file
+    /// of the command.
+    ///
+    /// # Errors
+    /// If the name is none, or there is no place for profiles.
+    pub fn new(
+        name: &str,
+        program: Option<PathBuf>,
+        command: &[OsString],
+    ) -> Result<Session, Problem> {
+        let is_named = !name.is_empty();
+        if is_named {
+            check_name(name).map_err(Problem::Usage)?;
+        }
+        let mut command = command.to_vec();
+        if let (Some(first), Some(program)) = (command.first_mut(), program)
+            && let Ok(program) = std::path::absolute(program)
+        {
+            *first = program.into();
+        }
+        Ok(Session {
+            store: Store::new().map_err(Problem::Failed)?,
+            name: if is_named {
+                name.into()
+            } else {
+                name_of(&command)
+            },
+            is_named,
+            command,
+            directory: std::env::current_dir().unwrap_or_else(|_| "/".into()),
+        })
+    }
+
+    /// Begins to load and to learn, in threads. The calling process is not the one that the user
+    /// waits for.
+    pub fn begin(self, channel: Arc<Channel>) -> Running {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let state = Arc::new(Mutex::new(State::default()));
+        let name = self.name.clone();
+        let read = self.read(&state);
+        if let Some(profile) = read.clone() {
+            let (directory, is_over) = (self.directory.clone(), is_over.clone());
+            let state = state.clone();
+            let thread = std::thread::Builder::new().name("load".to_owned());
+            // Without the thread, nothing is loaded.
+            let _ = thread.spawn(move || {
+                let loaded = load(&profile, &directory, || is_over.load(Ordering::Relaxed));
+                lock(&state).loaded = Some(loaded);
+            });
+        }
+        let its = state.clone();
+        let stamp = self.store.stamp(&name);
+        let take = move |learned: Learned| {
+            // Another run of the same program may have ended meanwhile.
+            let now = match self.store.stamp(&self.name) == stamp {
+                true => read,
+                false => self.read(&its),
+            };
+            let written = self.write(now.unwrap_or_default(), &learned);
+            let mut state = lock(&its);
+            (state.written, state.lost) = (Some(written), learned.lost);
+        };
+        let learner = Learner::start(channel, Box::new(take));
+        Running {
+            learner,
+            is_over,
+            state,
+            name,
+        }
+    }
+
+    fn read(&self, state: &Mutex<State>) -> Option<Profile> {
+        match self.store.read(&self.name) {
+            Ok(found) => {
+                // Another command may have the same number.
+                let found = found.filter(|it| self.is_named || it.command == self.command);
+                lock(state).had_profile |= found.is_some();
+                found
+            }
+            Err(why) => {
+                lock(state).refused = Some(why);
+                None
+            }
+        }
+    }
+
+    /// Writes the profile with this run.
+    fn write(self, mut profile: Profile, learned: &Learned) -> Result<Profile, String> {
+        profile.command = self.command;
+        profile.learn(learned, &self.directory);
+        self.store.write(&self.name, &profile).map(|()| profile)
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Running {
+    /// The program has ended. Waits until the profile is written. Returns the report, or only what
+    /// has failed.
+    pub fn end(self, wants_report: bool) -> String {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.learner.stop(TIMEOUT);
+        let state = lock(&self.state);
+        let mut lines = String::new();
+        if let Some(why) = &state.refused {
+            lines += &format!("nowait: {why}: the profile was not used\n");
+        }
+        match &state.written {
+            None => lines += "nowait: the profile was not written: the disk does not answer\n",
+            Some(Err(why)) => lines += &format!("nowait: the profile was not written: {why}\n"),
+            Some(Ok(_)) if !wants_report => {}
+            Some(Ok(profile)) => {
+                let (files, bytes) = (plural(profile.files(), "file"), Size(profile.bytes()));
+                let (name, runs) = (self.name.display(), plural(profile.runs, "run"));
+                lines += &format!("nowait: learnt {bytes} of {files} in {runs}: {name}\n");
+                if state.lost > 0 {
+                    lines += &format!("nowait: {} lost\n", plural(state.lost, "event"));
+                }
+            }
+        }
+        match state.loaded {
+            _ if !wants_report => {}
+            Some(Loaded { files, bytes, time }) => {
+                let (bytes, files) = (Size(bytes), plural(files, "file"));
+                let time = time.as_millis();
+                lines += &format!("nowait: loaded {bytes} of {files} in {time} ms\n");
+            }
+            None if state.had_profile => {
+                lines += "nowait: the program has ended before all was loaded\n"
+            }
+            None => lines += "nowait: nothing was loaded: there was no profile\n",
+        }
+        lines
+    }
+}
+
+/// The name of a profile for people.
+pub fn shown(name: &OsStr) -> String {
+    crate::name::DisplayPath(name.as_ref()).to_string()
+}

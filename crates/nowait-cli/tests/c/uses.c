@@ -1,0 +1,82 @@
+// Uses files of the directory that is the first argument in several ways, and ends in the way that the second one says.
+#define _GNU_SOURCE
+#include <assert.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MIB (1 << 20)
+
+static char *map(const char *name, size_t touched) {
+    int fd = open(name, O_RDONLY);
+    assert(fd >= 0);
+    char *at = mmap(NULL, 4 * MIB, PROT_READ, MAP_PRIVATE, fd, 0);
+    assert(at != MAP_FAILED);
+    close(fd);
+    // Neighbours are not mapped with the page.
+    madvise(at, 4 * MIB, MADV_RANDOM);
+    assert(*(volatile char *)(at + touched) != 1);
+    return at;
+}
+
+int main(int argc, char **argv) {
+    assert(argc == 3);
+    assert(chdir(argv[1]) == 0);
+    static char buffer[100000];
+    map("mapped", MIB);
+    munmap(map("unmapped", 2 * MIB), 4 * MIB);
+    int fd = open("read", O_RDONLY);
+    assert(read(fd, buffer, sizeof buffer) == sizeof buffer);
+    close(fd);
+    fd = open("./at", O_RDONLY);
+    assert(pread(fd, buffer, 10, 2 * MIB) == 10);
+    close(fd);
+    fd = openat(AT_FDCWD, "sought", O_RDONLY);
+    assert(read(fd, buffer, 10) == 10);
+    assert(lseek(fd, 3 * MIB, SEEK_SET) == 3 * MIB);
+    assert(read(fd, buffer, 4096) == 4096);
+    close(fd);
+    FILE *stream = fopen("stream", "r");
+    assert(getc(stream) != EOF);
+    fclose(stream);
+    fd = open("open", O_RDONLY);
+    assert(read(fd, buffer, 4096) == 4096);
+    struct stat stat_of;
+    assert(stat("missing", &stat_of) == -1);
+    assert(stat("small", &stat_of) == 0);
+    assert(access("../accessed", R_OK) == -1);
+    DIR *directory = opendir("listed");
+    while (readdir(directory)) {
+    }
+    closedir(directory);
+    for (int n = 0; n < 100; n++) {
+        sprintf(buffer, "many/%d", n);
+        stat(buffer, &stat_of);
+    }
+    puts("done");
+    fflush(stdout);
+    switch (argv[2][0]) {
+    case '_':
+        _exit(0);
+    case 'k':
+        sleep(1);
+        raise(SIGKILL);
+        break;
+    case 'x':
+        execlp("true", "true", NULL);
+        break;
+    case 'e':
+        execvp("true", (char *[]){"true", NULL});
+        break;
+    case 's':
+        for (;;)
+            pause();
+    }
+    return 0;
+}
