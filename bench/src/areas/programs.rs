@@ -26,7 +26,7 @@ use crate::harness::settings::RoundCount;
 use crate::harness::slow::Slow;
 use program::Program;
 
-/// Programs of all kinds: alone, under nowait run, and with --data
+/// Programs of all kinds: alone, under nowait run, with --data, and with --learn
 ///
 /// Copies files of this system to a disk with a delay, which is a file in memory. The filesystem is
 /// mounted again before each turn.
@@ -82,6 +82,7 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         files,
         tools,
         stop: &bench.stop,
+        programs: &programs,
     };
     for program in &programs {
         turns.prepare(*program)?;
@@ -93,9 +94,14 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         Group::new(word, parameters, *program, names.clone()).titled(program.title())
     };
     let groups: Vec<Group<Program, Name>> = programs.iter().map(group).collect();
-    // A first turn of each program, which is not counted: the program itself is read.
+    // First turns of each program, which are not counted: the program itself is read, and what it
+    // uses is learnt.
     for program in &programs {
-        turns.run(*program, Name::Direct)?;
+        for name in [Name::Direct, Name::Learn] {
+            if name == Name::Direct || names.contains(&name) {
+                turns.run(*program, name)?;
+            }
+        }
     }
     let cells = bench.play(&groups, |group, name, _| turns.run(group.work, *name))?;
     let settings = json!({
@@ -110,6 +116,7 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     for cell in cells {
         run.add(cell, &[&Name::Direct.word()], &COMPARED, &COLUMNS);
     }
+    drop(turns);
     bench.finish(run)
 }
 
@@ -126,13 +133,21 @@ struct Turns<'a> {
     files: Directory,
     tools: Tools,
     stop: &'a Stop,
+    programs: &'a [Program],
+}
+
+impl Drop for Turns<'_> {
+    fn drop(&mut self) {
+        let words = self.programs.iter().map(|program| program.word());
+        words.for_each(|word| self.tools.forget(&word));
+    }
 }
 
 impl Turns<'_> {
     /// Makes the files of a program.
     fn prepare(&self, program: Program) -> Result<(), Problem> {
         let speed = self.files.full_speed();
-        self.play(self.tools.command(Name::Direct, program.prepare()))?;
+        self.play(self.tools.command(Name::Direct, "", program.prepare()))?;
         drop(speed);
         Ok(())
     }
@@ -140,7 +155,7 @@ impl Turns<'_> {
     /// Runs one turn; `None` after Ctrl-C.
     fn run(&self, program: Program, name: Name) -> Result<Option<Turn<()>>, Problem> {
         self.files.make_cold(0, 0, "with --slow-disk")?;
-        let ended = self.play(self.tools.command(name, program.script()))?;
+        let ended = self.play(self.tools.command(name, &program.word(), program.script()))?;
         let reads = self.files.take_log().as_deref().map(reads);
         Ok(ended.map(|ended| Turn::new(1, &ended, reads, ())))
     }

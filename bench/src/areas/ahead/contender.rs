@@ -18,6 +18,8 @@ pub enum Name {
     Run,
     /// nowait run --ahead --data, for tar, cp, grep and restic
     Data,
+    /// nowait run --learn, which has learnt a run, in the area programs
+    Learn,
     /// nowait warm --metadata, started at the same time as the program
     Warm,
 }
@@ -31,7 +33,7 @@ pub struct Tools {
 
 impl Named for Name {
     fn is_ours(&self) -> bool {
-        matches!(self, Name::Run | Name::Data)
+        matches!(self, Name::Run | Name::Data | Name::Learn)
     }
 }
 
@@ -53,11 +55,18 @@ impl Name {
             Name::Data if help(&["run", "--help"]).is_none_or(|text| !text.contains("--data")) => {
                 Fit::No("this nowait run has no --data".into())
             }
-            Name::Run | Name::Data if works().is_ok_and(|said| !said.status.success()) => Fit::No(
-                "nowait run does not find libnowait_ahead.so: build it (make build), \
+            Name::Learn if help(&["learn", "--help"]).is_none_or(|text| text.is_empty()) => {
+                Fit::No("this nowait run has no --learn".into())
+            }
+            Name::Run | Name::Data | Name::Learn
+                if works().is_ok_and(|said| !said.status.success()) =>
+            {
+                Fit::No(
+                    "nowait run does not find libnowait_ahead.so: build it (make build), \
                  and name its directory with --libraries"
-                    .into(),
-            ),
+                        .into(),
+                )
+            }
             _ => Fit::Yes,
         }
     }
@@ -104,13 +113,14 @@ impl Tools {
                 command.args(["--", "sh", "-c", program.script()]);
                 command
             }
-            _ => self.command(name, program.script()),
+            _ => self.command(name, "", program.script()),
         }
     }
 
-    /// A shell script: alone, or under nowait run.
-    pub fn command(&self, name: Name, script: &str) -> Command {
+    /// A shell script: alone, or under nowait run. `word` is for the name of its profile.
+    pub fn command(&self, name: Name, word: &str, script: &str) -> Command {
         let mut command = match name {
+            Name::Learn => self.nowait(&["run", &format!("--learn={}", profile(word)), "--", "sh"]),
             Name::Direct | Name::Warm => Command::new("sh"),
             Name::Run => self.nowait(&["run", "--ahead", "--", "sh"]),
             Name::Data => self.nowait(&["run", "--ahead", "--data", "--", "sh"]),
@@ -118,4 +128,14 @@ impl Tools {
         command.args(["-c", script]);
         command
     }
+
+    /// Removes the profile of a script.
+    pub fn forget(&self, word: &str) {
+        // There is none if nothing was learnt.
+        let _ = self.nowait(&["learn", "forget", &profile(word)]).output();
+    }
+}
+
+fn profile(word: &str) -> String {
+    format!("nowait-bench-{word}")
 }

@@ -13,6 +13,8 @@ pub enum Program {
     Cats,
     /// Python that imports modules of its library
     PythonImport,
+    /// Python that imports numpy and pandas
+    PythonPandas,
     /// Python that parses one file of 6 MB
     PythonJson,
     /// git log --stat of five commits
@@ -58,6 +60,17 @@ impl Program {
             Program::PythonImport => {
                 r#"mkdir -p "$FILES/python/lib"; exec cp -a "$(/usr/bin/python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')" "$FILES/python/lib""#
             }
+            Program::PythonPandas => {
+                r#"exec python3 -c 'import importlib.metadata as m, os, shutil, sys
+for name in ("numpy", "pandas", "python-dateutil", "six", "pytz", "tzdata"):
+    try: files = m.files(name) or []
+    except m.PackageNotFoundError: continue
+    for file in files:
+        to = os.path.join(sys.argv[1], str(file))
+        if ".." not in to and os.path.exists(file.locate()) and "/tests/" not in to:
+            os.makedirs(os.path.dirname(to), exist_ok=True)
+            shutil.copy(file.locate(), to)' "$FILES/pandas""#
+            }
             Program::PythonJson => {
                 r#"exec /usr/bin/python3 -c 'import json, sys; json.dump([{"n": n, "text": "x" * (n % 50)} for n in range(120000)], open(sys.argv[1], "w"))' "$FILES/list.json""#
             }
@@ -100,6 +113,9 @@ impl Program {
             Program::PythonImport => {
                 r#"PYTHONHOME="$FILES/python" exec /usr/bin/python3 -S -c 'import argparse, asyncio, email.message, http.client, json, unittest'"#
             }
+            Program::PythonPandas => {
+                r#"PYTHONPATH="$FILES/pandas" exec python3 -c 'import numpy, pandas'"#
+            }
             Program::PythonJson => {
                 r#"exec /usr/bin/python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$FILES/list.json""#
             }
@@ -130,8 +146,20 @@ impl Program {
     }
 
     pub fn fits(self) -> Fit {
+        if self == Program::PythonPandas {
+            let mut imports = std::process::Command::new("python3");
+            let imports = imports.args(["-c", "import numpy, pandas"]).output();
+            return match imports.is_ok_and(|said| said.status.success()) {
+                true => Fit::Yes,
+                false => {
+                    Fit::No("python3 does not find numpy and pandas: install them with pip".into())
+                }
+            };
+        }
         let (program, package) = match self {
-            Program::PythonImport | Program::PythonJson => ("/usr/bin/python3", "python3"),
+            Program::PythonImport | Program::PythonPandas | Program::PythonJson => {
+                ("/usr/bin/python3", "python3")
+            }
             Program::GitLog | Program::GitStatus => ("git", "git"),
             Program::Npm => ("npm", "npm"),
             Program::Gcc => ("gcc", "gcc"),
