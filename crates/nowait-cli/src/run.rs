@@ -148,7 +148,7 @@ fn start(args: &Args) -> Result<ExitCode, Problem> {
     let mut command = Command::new(name);
     command.args(arguments);
     let learning = match &args.learn {
-        Some(profile) => Some(Session::new(profile, command::find(name), &args.command)?),
+        Some(profile) => Session::new(profile, command::find(name), &args.command)?,
         None => None,
     };
     if (ahead || args.aio || learning.is_some())

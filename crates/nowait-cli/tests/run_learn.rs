@@ -409,7 +409,7 @@ fn profiles_that_cannot_be_used_are_reported() {
         .env_remove("XDG_CACHE_HOME")
         .env_remove("HOME"));
     assert!(
-        said.code == Some(1) && said.err.contains("XDG_CACHE_HOME"),
+        said.text() == "text\n" && said.code == Some(0) && said.err.contains("XDG_CACHE_HOME"),
         "{said:?}"
     );
 }

@@ -12,6 +12,7 @@ use nowait_ahead_policy::{Learned, Learner};
 use super::load::{Loaded, load};
 use super::profile::Profile;
 use super::store::{Store, check_name, name_of};
+use crate::messages::say;
 use crate::name::plural;
 use crate::problem::Problem;
 use crate::size::Size;
@@ -52,27 +53,34 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Session {
     /// The profile of a command, or the one with the name that the user gave. `program` is the file
-    /// of the command.
+    /// of the command. `None`, with a note for the user, if there is no place for profiles.
     ///
     /// # Errors
-    /// If the name is none, or there is no place for profiles.
+    /// If the name is none.
     pub fn new(
         name: &str,
         program: Option<PathBuf>,
         command: &[OsString],
-    ) -> Result<Session, Problem> {
+    ) -> Result<Option<Session>, Problem> {
         let is_named = !name.is_empty();
         if is_named {
             check_name(name).map_err(Problem::Usage)?;
         }
+        let store = match Store::new() {
+            Ok(store) => store,
+            Err(why) => {
+                say(format_args!("nowait: {why}: nothing is learnt"));
+                return Ok(None);
+            }
+        };
         let mut command = command.to_vec();
         if let (Some(first), Some(program)) = (command.first_mut(), program)
             && let Ok(program) = std::path::absolute(program)
         {
             *first = program.into();
         }
-        Ok(Session {
-            store: Store::new().map_err(Problem::Failed)?,
+        Ok(Some(Session {
+            store,
             name: if is_named {
                 name.into()
             } else {
@@ -81,7 +89,7 @@ impl Session {
             is_named,
             command,
             directory: std::env::current_dir().unwrap_or_else(|_| "/".into()),
-        })
+        }))
     }
 
     /// Begins to load and to learn, in threads. The calling process is not the one that the user
