@@ -9,14 +9,14 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use program::{
     MIB, Said, cached, cached_bytes, cold, compile, evict, fifo, libraries, open_directory, run,
     wait_until, word,
 };
 use serde_json::Value;
-use slowdisk::{Filesystem, TestMount};
+use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
 use tempfile::TempDir;
 
 const NOBODY: u32 = 65534;
@@ -228,16 +228,18 @@ fn what_was_learnt_is_loaded_on_each_filesystem() {
     check_loading(&home, &uses, &overlay, overlay.lower().unwrap());
 }
 
+/// Makes a mount accessible to all users.
+fn show(mount: &TestMount) {
+    let above = mount.path().ancestors();
+    for above in above.take_while(|it| *it != Path::new("/tmp")) {
+        fs::set_permissions(above, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
 /// A profile is loaded by a program that uses nothing of it. `files` is where the residency is known.
 fn check_loading(home: &Home, uses: &Path, mount: &TestMount, files: &Path) {
     let at = word(mount.path());
-    for above in mount
-        .path()
-        .ancestors()
-        .take_while(|it| *it != Path::new("/tmp"))
-    {
-        fs::set_permissions(above, fs::Permissions::from_mode(0o755)).unwrap();
-    }
+    show(mount);
     let _ = fs::remove_dir_all(home.profiles());
     mount.remount().unwrap();
     let learns = |words: &[&str]| {
@@ -511,6 +513,30 @@ fn files_that_vanish_and_are_replaced_do_no_harm() {
     run(&mut home.nowait(&["run", "--learn=x", "--", "sleep", "1"])).done();
     assert_eq!(cached_bytes(&file("replaced")), 60_000);
     assert_eq!(cached_bytes(&file("large")), 0);
+}
+
+#[test]
+fn a_disk_that_hangs_does_not_keep_the_program() {
+    let home = home!();
+    slowdisk::require!(slowdisk::available());
+    let uses = compile("cc", "uses.c", &[], home.path());
+    let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
+    let mount = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
+    show(&mount);
+    let learns =
+        |words: &[&str]| run(&mut home.nowait(&[&["run", "--learn=x", "--"], words].concat()));
+    learns(&[word(&uses), word(mount.path()), "r"]).done();
+    mount.remount().unwrap();
+    disk.inject(Fault::stall(0..disk.size()).reads_only());
+    let begin = Instant::now();
+    let said = learns(&["sh", "-c", "sleep 0.2; exit 3"]);
+    let took = begin.elapsed();
+    let stalled = disk.stalled();
+    disk.release_all();
+    wait_until("the filesystem is not in use", || mount.remount().is_ok());
+    assert_eq!((said.code, said.err.as_str()), (Some(3), ""));
+    assert!(stalled > 0, "nothing waits for the disk");
+    assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
 /// A sandbox in a program, and a program that starts many others.
