@@ -24,7 +24,8 @@ for kernel in 6.1 6.12; do
     truncate -s 512M "$work/disk"
     mkfs.ext4 -q -F "$work/disk"
     log=$store/cgroup2-$release.log
-    timeout 600 "${qemu_command[@]}" -smp 2 -m 1G \
+    # With several processors, QEMU before 8.1 sometimes loses a breakpoint of the kernel; see test-kernels.sh.
+    timeout 600 "${qemu_command[@]}" -smp 1 -m 1G \
         -kernel "$store/$release/boot/vmlinuz-$release" -initrd "$work/initramfs" \
         -append "console=$console quiet panic=-1 mitigations=off random.trust_cpu=on" \
         -drive "file=$work/disk,format=raw,if=virtio,cache=unsafe" \
