@@ -69,7 +69,7 @@ for name in ("numpy", "pandas", "python-dateutil", "six", "pytz", "tzdata"):
         to = os.path.join(sys.argv[1], str(file))
         if ".." not in to and os.path.exists(file.locate()) and "/tests/" not in to:
             os.makedirs(os.path.dirname(to), exist_ok=True)
-            shutil.copy(file.locate(), to)' "$FILES/pandas""#
+            shutil.copy2(file.locate(), to)' "$FILES/pandas""#
             }
             Program::PythonJson => {
                 r#"exec /usr/bin/python3 -c 'import json, sys; json.dump([{"n": n, "text": "x" * (n % 50)} for n in range(120000)], open(sys.argv[1], "w"))' "$FILES/list.json""#

@@ -2,15 +2,16 @@
 //! directories, and ranges of files.
 //!
 //! Some threads make calls that wait for the disk, so that there are many requests in flight. Each
-//! path is opened by one of them, in the order in which the program has used them, except that those
-//! that are close to each other in this order are opened by inode number, which is roughly their
-//! order on the disk. posix_fadvise(2) starts to read a range and does not wait for it: the program
+//! file and each directory is one thread's, in the order in which the program has used them, except
+//! that files that are close to each other in this order are opened by inode number, which is roughly
+//! their order on the disk. posix_fadvise(2) starts to read a range and does not wait for it: the program
 //! itself waits if it is earlier.
 
-use std::fs;
+use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -42,35 +43,45 @@ const BUDGET: Allowed = Allowed::Percent(25);
 /// The maximum number of inodes of a directory that are loaded.
 const MAX_INODES: usize = 50_000;
 
+/// A part of the work, for one thread.
+enum Item<'a> {
+    /// Look-ups in a directory. Several threads would wait for the same blocks.
+    Directory(PathBuf, Directory<'a>),
+    File(PathBuf, &'a FileUse),
+}
+
+/// The use of a directory.
+#[derive(Default)]
+struct Directory<'a> {
+    is_listed: bool,
+    /// All inodes are loaded.
+    is_crowded: bool,
+    /// The names that were looked up.
+    names: Vec<&'a OsStr>,
+}
+
 /// Loads a profile. Relative paths are relative to `directory`. Ends early if `is_over` returns true.
 pub fn load(profile: &Profile, directory: &Path, is_over: impl Fn() -> bool + Sync) -> Loaded {
     let began = Instant::now();
-    let mut entries: Vec<&Entry> = profile.entries.iter().collect();
-    let inode = |entry: &&Entry| entry.file.as_ref().map_or(0, |file| file.stamp.inode);
-    for window in entries.chunks_mut(WINDOW) {
-        window.sort_by_key(inode);
-    }
+    let items = items(profile, directory);
     let left = AtomicU64::new(Budget::new(BUDGET).max());
     let (next, files, bytes) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let work = || {
         while !is_over()
-            && let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed))
+            && let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed))
         {
-            let path = directory.join(&entry.path);
-            match &entry.file {
-                Some(file) => {
-                    let read = load_file(&path, file, &left);
+            match item {
+                Item::Directory(path, used) => look_up(path, used),
+                Item::File(path, used) => {
+                    let read = load_file(path, used, &left);
                     files.fetch_add(u64::from(read.is_some()), Ordering::Relaxed);
                     bytes.fetch_add(read.unwrap_or(0), Ordering::Relaxed);
                 }
-                None if entry.names => load_inodes(&path),
-                None if entry.listed => list(&path),
-                None => _ = fs::metadata(&path),
             }
         }
     };
     std::thread::scope(|scope| {
-        let threads = THREADS.min(entries.len().div_ceil(4));
+        let threads = THREADS.min(items.len().div_ceil(4));
         for _ in 0..threads {
             let thread = std::thread::Builder::new().name("load".to_owned());
             // With fewer threads it takes longer.
@@ -83,6 +94,72 @@ pub fn load(profile: &Profile, directory: &Path, is_over: impl Fn() -> bool + Sy
         files: files.into_inner(),
         bytes: bytes.into_inner(),
         time: began.elapsed(),
+    }
+}
+
+/// The work in order: a directory comes before its files.
+fn items<'a>(profile: &'a Profile, directory: &Path) -> Vec<Item<'a>> {
+    let mut entries: Vec<&Entry> = profile.entries.iter().collect();
+    let inode = |entry: &&Entry| entry.file.as_ref().map_or(0, |file| file.stamp.inode);
+    for window in entries.chunks_mut(WINDOW) {
+        window.sort_by_key(inode);
+    }
+    let mut items = Vec::with_capacity(entries.len());
+    let mut numbers: HashMap<PathBuf, usize> = HashMap::new();
+    for entry in entries {
+        let path = directory.join(&entry.path);
+        let is_directory = entry.listed || entry.names;
+        let of = match path.parent() {
+            Some(parent) if !is_directory => parent,
+            _ => &path,
+        };
+        let number = *numbers.entry(of.to_owned()).or_insert_with(|| {
+            items.push(Item::Directory(of.to_owned(), Directory::default()));
+            items.len() - 1
+        });
+        if let Some(file) = &entry.file {
+            items.push(Item::File(path, file));
+        } else if let Item::Directory(_, used) = &mut items[number] {
+            used.is_listed |= entry.listed;
+            used.is_crowded |= entry.names;
+            used.names
+                .extend(entry.path.file_name().filter(|_| !is_directory));
+        }
+    }
+    items
+}
+
+/// Loads the inodes of a directory. They are looked up in the order of their numbers if all are
+/// wanted: some of them are in one block.
+fn look_up(path: &Path, used: &Directory<'_>) {
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let is_read = used.is_listed || used.is_crowded;
+    let access = if is_read {
+        OFlags::RDONLY | OFlags::NONBLOCK
+    } else {
+        OFlags::PATH
+    };
+    let Ok(directory) = open(path, flags | access, Mode::empty()) else {
+        return;
+    };
+    let mut inodes: Vec<DirEntry> = Vec::new();
+    if is_read && let Ok(names) = Dir::read_from(&directory) {
+        let names = names.flatten();
+        match used.is_crowded {
+            true => inodes.extend(names.take(MAX_INODES)),
+            false => names.for_each(drop),
+        }
+    }
+    inodes.sort_unstable_by_key(DirEntry::ino);
+    let (listed, flags) = (
+        inodes.iter().map(DirEntry::file_name),
+        AtFlags::SYMLINK_NOFOLLOW,
+    );
+    listed.for_each(|name| _ = statat(&directory, name, flags));
+    if !used.is_crowded {
+        used.names
+            .iter()
+            .for_each(|name| _ = statat(&directory, *name, flags));
     }
 }
 
@@ -119,31 +196,64 @@ fn parts(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     starts.map(move |start| start..end.min(start + ADVISED))
 }
 
-fn list(path: &Path) {
-    if let Ok(names) = fs::read_dir(path) {
-        names.for_each(drop);
-    }
-}
-
-/// Loads the inodes of a directory in the order of their numbers. Some of them are in one block.
-fn load_inodes(path: &Path) {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let Ok(directory) = open(path, flags, Mode::empty()) else {
-        return;
-    };
-    let Ok(names) = Dir::read_from(&directory) else {
-        return;
-    };
-    let mut names: Vec<_> = names.flatten().take(MAX_INODES).collect();
-    names.sort_unstable_by_key(DirEntry::ino);
-    for name in &names {
-        let _ = statat(&directory, name.file_name(), AtFlags::SYMLINK_NOFOLLOW);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_looked_up_by_directory() {
+        let entry = |path: &str| Entry {
+            path: path.into(),
+            ..Entry::default()
+        };
+        let listed = |path: &str| Entry {
+            listed: true,
+            ..entry(path)
+        };
+        let crowded = |path: &str| Entry {
+            names: true,
+            ..entry(path)
+        };
+        let entries = vec![
+            entry("/a/x"),
+            entry("b/y"),
+            listed("/a"),
+            entry("/a/z"),
+            crowded("/c"),
+            entry("/"),
+        ];
+        let profile = Profile {
+            entries,
+            ..Profile::default()
+        };
+        let mut found = Vec::new();
+        for item in items(&profile, Path::new("/d")) {
+            let Item::Directory(path, used) = item else {
+                panic!("there is no file")
+            };
+            let names: Vec<&str> = used
+                .names
+                .iter()
+                .map(|name| name.to_str().unwrap())
+                .collect();
+            found.push((
+                path.to_str().unwrap().to_owned(),
+                names.join(" "),
+                used.is_listed,
+                used.is_crowded,
+            ));
+        }
+        let expected = [
+            ("/a", "x z", true, false),
+            ("/d/b", "y", false, false),
+            ("/c", "", false, true),
+            ("/", "", false, false),
+        ];
+        assert_eq!(
+            found,
+            expected.map(|(path, names, a, b)| (path.into(), names.into(), a, b))
+        );
+    }
 
     #[test]
     fn the_parts_of_a_range_are_advised_one_by_one() {
