@@ -48,9 +48,9 @@ pub enum Kind {
     /// none. `path` is absolute. A long one is told of as that of a [`Surveyed`](Kind::Surveyed).
     Used,
     /// A path was looked up, also one that does not exist. `path` is as that of
-    /// [`Used`](Kind::Used).
+    /// [`Used`](Kind::Used), or relative to the directory whose [`key`] is `pages`.
     LookedUp,
-    /// Many names of the directory `path` were looked up one after the other.
+    /// Many names of the directory `path` were looked up. As [`LookedUp`](Kind::LookedUp) otherwise.
     ManyLookedUp,
     /// The names of the directory `path` were listed.
     Listed,
@@ -74,7 +74,8 @@ pub struct Event {
     /// The number of calls of stat(2) before. For surveys see [`Kind`].
     pub stats: u64,
     /// A bit for each of the first 63 pages of a file that is not resident. The highest bit is for
-    /// all others. 0 if they are not told of in this way.
+    /// all others. 0 if they are not told of in this way. For paths that were looked up see
+    /// [`Kind`].
     pub pages: u64,
     /// The path, absolute or relative to `fd`. Empty if it is that directory itself. The bits of a
     /// missing part.

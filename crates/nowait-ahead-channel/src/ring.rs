@@ -193,9 +193,18 @@ impl Channel {
     /// Tells what a program has used, for [`Kind::Used`] and the kinds after it. The path may be
     /// long. As [`tell`](Channel::tell) otherwise.
     pub fn tell_use(&self, kind: Kind, tid: u32, path: &[u8], part: Range<u64>) {
+        self.tell_use_of(kind, tid, path, [part.start, part.end, 0]);
+    }
+
+    /// Tells of a path relative to the directory with this [key](crate::key), which was told of by
+    /// [`tell_directory`](Channel::tell_directory). As [`tell_use`](Channel::tell_use) otherwise.
+    pub fn tell_use_below(&self, kind: Kind, tid: u32, path: &[u8], directory: u64) {
+        self.tell_use_of(kind, tid, path, [0, 0, directory]);
+    }
+
+    fn tell_use_of(&self, kind: Kind, tid: u32, path: &[u8], numbers: [u64; 3]) {
         let path = self.tell_path(tid, path, (0, 0));
-        let (place, numbers) = (Place { fd: -1, path }, [part.start, part.end, 0]);
-        if let Some(words) = encode(kind, tid, place, (0, 0), numbers) {
+        if let Some(words) = encode(kind, tid, Place { fd: -1, path }, (0, 0), numbers) {
             self.push(&words);
         }
     }

@@ -19,9 +19,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use nowait_ahead_channel::{Channel, Event, Kind, Listening, Reader, used_mappings};
+use nowait_ahead_channel::{Channel, Event, Kind, Listening, Reader, key, used_mappings};
 use rustix::fs::OFlags;
 
+use crate::directory::Id;
 use crate::uses::Processes;
 
 /// The paths that a program has used.
@@ -45,6 +46,15 @@ pub struct Use {
     pub is_listed: bool,
     /// Many names of the directory were looked up.
     pub is_looked_into: bool,
+}
+
+/// Parts of paths that events refer to.
+#[derive(Default)]
+struct Names {
+    /// The beginnings of long paths, by the thread, with the directory.
+    starts: HashMap<(u32, Id), Vec<u8>>,
+    /// The paths of directories, by their keys.
+    directories: HashMap<u64, Vec<u8>>,
 }
 
 /// A thread that learns.
@@ -97,15 +107,14 @@ fn learn(channel: &Channel, stopped: &AtomicBool) -> Learned {
     let parent = parent.map(|it| it.as_raw_nonzero().get().cast_unsigned());
     let mut processes = Processes::of(parent);
     let mut learned = Learned::default();
-    // The beginnings of long paths, by the thread.
-    let mut paths: HashMap<u32, Vec<u8>> = HashMap::new();
+    let mut names = Names::default();
     let mut reader = Reader::new(channel);
     let end = Instant::now() + LEARNING_TIME;
     let (mut next, mut pause) = (Instant::now() + FIRST_LOOK, FIRST_LOOK);
     while !stopped.load(Ordering::Relaxed) && Instant::now() < end {
         let until = next.min(Instant::now() + INTERVAL);
         if let Some(event) = reader.next_until(until) {
-            learned.handle(&event, &mut paths, &mut processes);
+            learned.handle(&event, &mut names, &mut processes);
         }
         if Instant::now() >= next {
             learned.look_at(&mut processes);
@@ -118,32 +127,21 @@ fn learn(channel: &Channel, stopped: &AtomicBool) -> Learned {
     }
     channel.listen(Listening::Off);
     while let Some(event) = reader.next_until(Instant::now()) {
-        learned.handle(&event, &mut paths, &mut processes);
+        learned.handle(&event, &mut names, &mut processes);
     }
     learned.lost = reader.lost();
     learned
 }
 
 impl Learned {
-    fn handle(
-        &mut self,
-        event: &Event,
-        paths: &mut HashMap<u32, Vec<u8>>,
-        processes: &mut Processes,
-    ) {
-        let mut path = || {
-            let start = paths.remove(&event.tid).unwrap_or_default();
-            [start.as_slice(), &event.path].concat()
-        };
+    fn handle(&mut self, event: &Event, names: &mut Names, processes: &mut Processes) {
+        let mut path = || names.path_of(event);
         match event.kind {
             Kind::Started => processes.add(event.tid),
-            Kind::Path => {
-                if event.time == 0 && paths.len() < MAX_PARTS {
-                    paths.insert(event.tid, Vec::new());
-                }
-                let start = paths.entry(event.tid).or_default();
-                start.truncate(usize::try_from(event.time).unwrap_or(usize::MAX));
-                start.extend_from_slice(&event.path);
+            Kind::Path => names.add_start(event),
+            Kind::Directory => {
+                let path = path();
+                names.add_directory(key(event.id), path);
             }
             Kind::Used => {
                 let (path, part) = (path(), event.time..event.stats);
@@ -215,6 +213,42 @@ fn read_to(info: &Path) -> Option<u64> {
     value("pos:")?.trim().parse().ok().filter(|_| !is_written)
 }
 
+impl Names {
+    fn add_start(&mut self, event: &Event) {
+        if self.starts.len() >= MAX_PARTS {
+            self.starts.clear();
+        }
+        let start = self.starts.entry((event.tid, event.id)).or_default();
+        start.truncate(usize::try_from(event.time).unwrap_or(usize::MAX));
+        start.extend_from_slice(&event.path);
+    }
+
+    fn add_directory(&mut self, key: u64, path: Vec<u8>) {
+        if self.directories.len() >= MAX_PARTS {
+            self.directories.clear();
+        }
+        self.directories.insert(key, path);
+    }
+
+    /// The path of an event. It is empty if it is relative to a directory that is not known.
+    fn path_of(&mut self, event: &Event) -> Vec<u8> {
+        let start = self
+            .starts
+            .remove(&(event.tid, event.id))
+            .unwrap_or_default();
+        let path = [start.as_slice(), &event.path].concat();
+        if event.pages == 0 || event.kind == Kind::Directory {
+            return path;
+        }
+        match self.directories.get(&event.pages).map(Vec::as_slice) {
+            None => Vec::new(),
+            Some(b"/") => [b"/", path.as_slice()].concat(),
+            Some(directory) if path.is_empty() => directory.to_vec(),
+            Some(directory) => [directory, b"/", &path].concat(),
+        }
+    }
+}
+
 impl Use {
     /// Adds a part, which may be empty.
     pub fn add_part(&mut self, part: Range<u64>) {
@@ -259,8 +293,11 @@ mod tests {
         channel.tell_use(Kind::Used, 2, b"/a", 0..0);
         channel.tell_use(Kind::Used, 1, b"/b", 4..8);
         channel.tell_use(Kind::Listed, 1, b"/c", 0..0);
-        channel.tell_use(Kind::ManyLookedUp, 1, b"/c", 0..0);
         channel.tell_use(Kind::Used, 1, b"relative", 0..1);
+        channel.tell_directory(2, b"/c", (1, 2));
+        channel.tell_use_below(Kind::LookedUp, 1, b"d", key((1, 2)));
+        channel.tell_use_below(Kind::ManyLookedUp, 3, b"", key((1, 2)));
+        channel.tell_use_below(Kind::LookedUp, 1, b"d", key((1, 3)));
         channel.tell_use(Kind::Used, 1, b"/proc/self/maps", 0..1);
         let learned = learn(&channel, &AtomicBool::new(true));
         let paths: Vec<&[u8]> = learned
@@ -268,7 +305,7 @@ mod tests {
             .iter()
             .map(|(path, _)| path.as_os_str().as_encoded_bytes())
             .collect();
-        assert_eq!(paths, [b"/b", &long[..], b"/a", b"/c"]);
+        assert_eq!(paths, [b"/b", &long[..], b"/a", b"/c", b"/c/d"]);
         let uses: Vec<&Use> = learned.paths.iter().map(|(_, used)| used).collect();
         assert_eq!(uses[0].parts.first(), Some(&(4..8)));
         assert_eq!(uses[1].parts.first(), Some(&(0..7)));

@@ -13,8 +13,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use libc::{FILE, off64_t, ssize_t};
-use nowait_ahead_channel::{Channel, Kind, Listening, Place, used_mappings};
-use rustix::fs::{FileType, fstat, tell};
+use nowait_ahead_channel::{Channel, Kind, Listening, Place, key, used_mappings};
+use rustix::fs::{CWD, FileType, fstat, tell};
 use rustix::process::getpid;
 
 use crate::named::Named;
@@ -34,13 +34,14 @@ static MAPPINGS: [[AtomicUsize; 2]; 32] = [const { [const { AtomicUsize::new(0) 
 /// The process that has loaded the library. Its children have other numbers.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
-/// The directory whose names were last looked up, by a hash, and their number. Threads may mix them
-/// up: then more paths are told of.
-static DIRECTORY: AtomicU64 = AtomicU64::new(0);
-static NAMES: AtomicU32 = AtomicU32::new(0);
-/// The number of names in a row, after which only the directory is told of.
-const MANY: u32 = 32;
-/// The paths that were told of, by the low and the high bits of their hashes.
+/// The number of names that were looked up in each directory, with the high bits of the hash of the
+/// directory's path. Two directories may share a place: then more paths are told of.
+static DIRECTORIES: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+/// The number of names in a directory, after which only the directory is told of.
+const MANY: u64 = 32;
+/// The [`key`] of the working directory, by which it was told of. 0 if it is not known.
+static WORKING_DIRECTORY: AtomicU64 = AtomicU64::new(0);
+/// The paths that were looked up, by the low and the high bits of their hashes.
 static TOLD: [AtomicU32; 4096] = [const { AtomicU32::new(0) }; 4096];
 
 /// Begins to tell.
@@ -167,19 +168,66 @@ pub unsafe fn looked_up(path: Named) {
         .map_or(0, |slash| slash + 1);
     let (directory, name) = place.path.split_at(name);
     let above = hash(directory, place.fd as u64 | 1 << 32);
-    let names = match DIRECTORY.swap(above, Ordering::Relaxed) == above {
-        true => NAMES.load(Ordering::Relaxed).saturating_add(1),
-        false => 1,
-    };
-    NAMES.store(names, Ordering::Relaxed);
-    let kind = match names {
-        ..MANY if was_told(hash(name, above)) => return,
+    if was_told(hash(name, above)) {
+        return;
+    }
+    let kind = match names_of(above) {
         ..MANY => Kind::LookedUp,
-        MANY if was_told(above) => return,
         MANY => Kind::ManyLookedUp,
         _ => return,
     };
-    system_calls::with_errno(|| tell_path(channel, kind, place));
+    let is_below = place.fd < 0 && !place.path.starts_with(b"/");
+    system_calls::with_errno(|| match kind {
+        _ if !is_below => tell_path(channel, kind, place),
+        Kind::ManyLookedUp => {
+            tell_below(channel, kind, directory.strip_suffix(b"/").unwrap_or(b""))
+        }
+        kind => tell_below(channel, kind, place.path),
+    });
+}
+
+/// Counts a name of a directory with this hash, and returns their number.
+fn names_of(directory: u64) -> u64 {
+    const COUNT: u64 = 0xffff;
+    let place = &DIRECTORIES[(directory >> 54) as usize];
+    let before = place.load(Ordering::Relaxed);
+    let names = match (before ^ directory) & !COUNT {
+        0 => (before & COUNT) + 1,
+        _ => 1,
+    };
+    if names <= COUNT {
+        place.store(directory & !COUNT | names, Ordering::Relaxed);
+    }
+    names
+}
+
+/// Tells of a path relative to the working directory.
+fn tell_below(channel: &Channel, kind: Kind, path: &[u8]) {
+    let mut directory = WORKING_DIRECTORY.load(Ordering::Relaxed);
+    if directory == 0 {
+        directory = tell_working_directory(channel);
+    }
+    if directory != 0 {
+        let path = path.strip_prefix(b"./").unwrap_or(path);
+        channel.tell_use_below(kind, thread(), path, directory);
+    }
+}
+
+#[inline(never)]
+fn tell_working_directory(channel: &Channel) -> u64 {
+    let mut path = [0; path::LONGEST];
+    let Some(path) = path::of(CWD, &mut path) else {
+        return 0;
+    };
+    let id = (0, hash(path, 0));
+    channel.tell_directory(thread(), path, id);
+    WORKING_DIRECTORY.store(key(id), Ordering::Relaxed);
+    key(id)
+}
+
+/// The program changes its working directory.
+pub fn moves() {
+    WORKING_DIRECTORY.store(0, Ordering::Relaxed);
 }
 
 #[inline(never)]

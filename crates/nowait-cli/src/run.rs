@@ -109,8 +109,8 @@ the next `nowait run --keep-cache`. Data that is not written after 10 seconds st
 With --learn, the library also reports which files the program opens, how far it reads them, which paths it looks up and which
 directories it lists. When a process ends or executes another program, the pages that it has mapped are asked for
 (/proc/PID/pagemap); so are those of processes that run on, from time to time. This becomes a profile. When the program is started the
-next time, a process beside it loads the inodes, the directories and these ranges of files, many at a time, while it starts. Each run
-is learnt, for its first 30 seconds. Paths that were not used in three runs are forgotten. A file that was replaced is loaded
+next time, a process beside it loads the inodes, the directories and these ranges of files, many at a time, while it starts. The first
+four runs are learnt, and some of the later ones, for 30 seconds. Paths that were not used in three of these are forgotten. A file that was replaced is loaded
 completely if it has at most 256 KiB. A quarter of the available memory is loaded at most. Paths below the working directory
 are loaded below the working directory of the next run. nowait-learn(1) shows and removes profiles. Of static programs, and of those in
 Go, only mapped pages are learnt, and files that are open for some time. Nothing is learnt of a process with a sandbox.

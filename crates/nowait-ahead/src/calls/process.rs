@@ -1,4 +1,4 @@
-//! The end of a process, and the start of another program in it.
+//! The end of a process, the start of another program in it, and its working directory.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -15,6 +15,8 @@ interpose! {
     fn execvp(path: *const c_char, arguments: *const c_void) -> c_int, else -1, call => { learn::executes(); call() };
     fn execvpe(path: *const c_char, arguments: *const c_void, environment: *const c_void) -> c_int, else -1,
         call => { learn::executes(); call() };
+    fn chdir(path: *const c_char) -> c_int, else -1, call => { let result = call(); learn::moves(); result };
+    fn fchdir(fd: c_int) -> c_int, else -1, call => { let result = call(); learn::moves(); result };
     fn fexecve(fd: c_int, arguments: *const c_void, environment: *const c_void) -> c_int, else -1,
         call => { learn::executes(); call() };
 }

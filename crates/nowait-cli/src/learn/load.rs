@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use nowait_page_cache::{Allowed, Budget, FileRef, Stamp};
+use nowait_page_cache::{Allowed, Budget, FileRef, Stamp, proc};
 use rustix::fs::{Advice, AtFlags, Dir, DirEntry, FileType, Mode, OFlags, open, statat};
 
 use super::profile::{Entry, FileUse, Profile};
@@ -27,6 +27,10 @@ pub struct Loaded {
     pub files: u64,
     /// The bytes of their ranges, which may have been cached before.
     pub bytes: u64,
+    /// The number of files that are gone, or were changed since they were learnt.
+    pub changed: u64,
+    /// The others were not loaded, because some that were tried are cached.
+    pub is_cached: bool,
     /// The time that the calls took.
     pub time: Duration,
 }
@@ -42,6 +46,21 @@ const REPLACED: u64 = 256 << 10;
 const BUDGET: Allowed = Allowed::Percent(25);
 /// The maximum number of inodes of a directory that are loaded.
 const MAX_INODES: usize = 50_000;
+
+/// The number of items that are tried first, and the time for that.
+const SAMPLE: usize = 64;
+const SAMPLE_TIME: Duration = Duration::from_millis(30);
+
+/// The work on a profile, for several threads.
+struct Loader<'a> {
+    items: Vec<Item<'a>>,
+    next: AtomicUsize,
+    /// The bytes that may still be loaded.
+    left: AtomicU64,
+    files: AtomicU64,
+    bytes: AtomicU64,
+    changed: AtomicU64,
+}
 
 /// A part of the work, for one thread.
 enum Item<'a> {
@@ -60,39 +79,46 @@ struct Directory<'a> {
     names: Vec<&'a OsStr>,
 }
 
-/// Loads a profile. Relative paths are relative to `directory`. Ends early if `is_over` returns true.
+/// Loads a profile. Relative paths are relative to `directory`. Ends early if `is_over` returns true,
+/// or if all seems to be cached.
 pub fn load(profile: &Profile, directory: &Path, is_over: impl Fn() -> bool + Sync) -> Loaded {
     let began = Instant::now();
-    let items = items(profile, directory);
-    let left = AtomicU64::new(Budget::new(BUDGET).max());
-    let (next, files, bytes) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
-    let work = || {
-        while !is_over()
-            && let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed))
-        {
-            match item {
-                Item::Directory(path, used) => look_up(path, used),
-                Item::File(path, used) => {
-                    let read = load_file(path, used, &left);
-                    files.fetch_add(u64::from(read.is_some()), Ordering::Relaxed);
-                    bytes.fetch_add(read.unwrap_or(0), Ordering::Relaxed);
+    let mut loader = Loader {
+        items: items(profile, directory),
+        left: AtomicU64::new(Budget::new(BUDGET).max()),
+        next: AtomicUsize::new(0),
+        files: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+        changed: AtomicU64::new(0),
+    };
+    // Some of the items are tried first. If they needed no read, the others hardly do.
+    let step = loader.items.len().div_ceil(SAMPLE).max(1);
+    let before = read_bytes();
+    let is_cached = before.is_some()
+        && loader.items.iter().step_by(step).all(|item| {
+            loader.load(item);
+            !is_over() && began.elapsed() < SAMPLE_TIME && read_bytes() == before
+        });
+    if !is_cached {
+        std::thread::scope(|scope| {
+            let threads = THREADS.min(loader.items.len().div_ceil(4));
+            for _ in 0..threads {
+                let thread = std::thread::Builder::new().name("load".to_owned());
+                // With fewer threads it takes longer.
+                if thread
+                    .spawn_scoped(scope, || loader.work(&is_over))
+                    .is_err()
+                {
+                    break;
                 }
             }
-        }
-    };
-    std::thread::scope(|scope| {
-        let threads = THREADS.min(items.len().div_ceil(4));
-        for _ in 0..threads {
-            let thread = std::thread::Builder::new().name("load".to_owned());
-            // With fewer threads it takes longer.
-            if thread.spawn_scoped(scope, work).is_err() {
-                break;
-            }
-        }
-    });
+        });
+    }
     Loaded {
-        files: files.into_inner(),
-        bytes: bytes.into_inner(),
+        files: *loader.files.get_mut(),
+        bytes: *loader.bytes.get_mut(),
+        changed: *loader.changed.get_mut(),
+        is_cached,
         time: began.elapsed(),
     }
 }
@@ -163,31 +189,56 @@ fn look_up(path: &Path, used: &Directory<'_>) {
     }
 }
 
-/// Loads the ranges of a file. Returns their bytes; `None` if it is not there.
-fn load_file(path: &Path, used: &FileUse, left: &AtomicU64) -> Option<u64> {
-    let named = FileRef::given(path.to_owned(), used.stamp.inode, FileType::RegularFile);
-    let (file, stat) = named.open().ok()?;
-    let whole = 0..stat.st_size as u64;
-    let ranges = match Stamp::of(&stat) == used.stamp {
-        true => used.ranges.as_slice(),
-        // Another version of it is needed in the same way, more or less.
-        false if whole.end <= REPLACED => std::slice::from_ref(&whole),
-        false => &[],
-    };
-    let mut bytes = 0;
-    for range in ranges {
-        for part in parts(range) {
+/// The bytes that this process has read from disks. `None` if the kernel does not count them.
+fn read_bytes() -> Option<u64> {
+    proc::number_of(&proc::read("/proc/self/io"), "read_bytes:")
+}
+
+impl Loader<'_> {
+    fn work(&self, is_over: &(impl Fn() -> bool + Sync)) {
+        while !is_over()
+            && let Some(item) = self.items.get(self.next.fetch_add(1, Ordering::Relaxed))
+        {
+            self.load(item);
+        }
+    }
+
+    fn load(&self, item: &Item<'_>) {
+        match item {
+            Item::Directory(path, used) => look_up(path, used),
+            Item::File(path, used) => self.load_file(path, used),
+        }
+    }
+
+    /// Loads the ranges of a file.
+    fn load_file(&self, path: &Path, used: &FileUse) {
+        let named = FileRef::given(path.to_owned(), used.stamp.inode, FileType::RegularFile);
+        let Ok((file, stat)) = named.open() else {
+            self.changed.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        self.files.fetch_add(1, Ordering::Relaxed);
+        let whole = 0..stat.st_size as u64;
+        let is_same = Stamp::of(&stat) == used.stamp;
+        self.changed
+            .fetch_add(u64::from(!is_same), Ordering::Relaxed);
+        let ranges = match is_same {
+            true => used.ranges.as_slice(),
+            // Another version of it is needed in the same way, more or less.
+            false if whole.end <= REPLACED => std::slice::from_ref(&whole),
+            false => &[],
+        };
+        for part in ranges.iter().flat_map(parts) {
             let len = part.end - part.start;
             let take = |left: u64| left.checked_sub(len);
             let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
-            if left.fetch_update(success, failure, take).is_err() {
-                return Some(bytes);
+            if self.left.fetch_update(success, failure, take).is_err() {
+                break;
             }
             let _ = rustix::fs::fadvise(&file, part.start, NonZeroU64::new(len), Advice::WillNeed);
-            bytes += len;
+            self.bytes.fetch_add(len, Ordering::Relaxed);
         }
     }
-    Some(bytes)
 }
 
 fn parts(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {

@@ -1,12 +1,13 @@
 //! One run of a program that is learnt: its profile is loaded at the start, and written at the end.
 
 use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use nowait_ahead_channel::Channel;
+use nowait_ahead_channel::{Channel, Listening};
 use nowait_ahead_policy::{Learned, Learner};
 
 use super::load::{Loaded, load};
@@ -31,7 +32,8 @@ pub struct Session {
 
 /// A session whose program runs.
 pub struct Running {
-    learner: Learner,
+    /// `None` if this run is not learnt.
+    learner: Option<Learner>,
     is_over: Arc<AtomicBool>,
     state: Arc<Mutex<State>>,
     name: OsString,
@@ -98,19 +100,29 @@ impl Session {
         let is_over = Arc::new(AtomicBool::new(false));
         let state = Arc::new(Mutex::new(State::default()));
         let name = self.name.clone();
+        let stamp = self.store.stamp(&name);
         let read = self.read(&state);
+        let learns = read.as_ref().is_none_or(is_to_be_learnt);
+        if !learns {
+            channel.listen(Listening::Off);
+        }
         if let Some(profile) = read.clone() {
-            let (directory, is_over) = (self.directory.clone(), is_over.clone());
-            let state = state.clone();
+            let (session, is_over, state) = (self.clone(), is_over.clone(), state.clone());
             let thread = std::thread::Builder::new().name("load".to_owned());
             // Without the thread, nothing is loaded.
             let _ = thread.spawn(move || {
-                let loaded = load(&profile, &directory, || is_over.load(Ordering::Relaxed));
+                let directory = &session.directory;
+                let loaded = load(&profile, directory, || is_over.load(Ordering::Relaxed));
                 lock(&state).loaded = Some(loaded);
+                if loaded.changed > 0 && !learns {
+                    // The next runs are learnt. If this cannot be written, a later one is.
+                    let _ = session
+                        .store
+                        .write(&session.name, &Profile { runs: 0, ..profile });
+                }
             });
         }
         let its = state.clone();
-        let stamp = self.store.stamp(&name);
         let take = move |learned: Learned| {
             // Another run of the same program may have ended meanwhile.
             let now = match self.store.stamp(&self.name) == stamp {
@@ -121,7 +133,7 @@ impl Session {
             let mut state = lock(&its);
             (state.written, state.lost) = (Some(written), learned.lost);
         };
-        let learner = Learner::start(channel, Box::new(take));
+        let learner = learns.then(|| Learner::start(channel, Box::new(take)));
         Running {
             learner,
             is_over,
@@ -153,6 +165,13 @@ impl Session {
     }
 }
 
+/// Returns true if a run is to be learnt: the first ones, and some of the later ones.
+fn is_to_be_learnt(profile: &Profile) -> bool {
+    const FIRST: u64 = 4;
+    const PERIOD: u64 = 8;
+    profile.runs < FIRST || RandomState::new().hash_one(0).is_multiple_of(PERIOD)
+}
+
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -162,13 +181,20 @@ impl Running {
     /// has failed.
     pub fn end(self, wants_report: bool) -> String {
         self.is_over.store(true, Ordering::Relaxed);
-        self.learner.stop(TIMEOUT);
+        let is_learnt = self.learner.is_some();
+        if let Some(learner) = self.learner {
+            learner.stop(TIMEOUT);
+        }
         let state = lock(&self.state);
         let mut lines = String::new();
         if let Some(why) = &state.refused {
             lines += &format!("nowait: {why}: the profile was not used\n");
         }
         match &state.written {
+            None if !is_learnt && wants_report => {
+                lines += &format!("nowait: not learnt in this run: {}\n", self.name.display());
+            }
+            None if !is_learnt => {}
             None => lines += "nowait: the profile was not written: the disk does not answer\n",
             Some(Err(why)) => lines += &format!("nowait: the profile was not written: {why}\n"),
             Some(Ok(_)) if !wants_report => {}
@@ -183,7 +209,17 @@ impl Running {
         }
         match state.loaded {
             _ if !wants_report => {}
-            Some(Loaded { files, bytes, time }) => {
+            Some(Loaded {
+                files,
+                is_cached: true,
+                ..
+            }) => {
+                let files = plural(files, "file");
+                lines += &format!("nowait: loaded nothing more after {files}: they were cached\n");
+            }
+            Some(Loaded {
+                files, bytes, time, ..
+            }) => {
                 let (bytes, files) = (Size(bytes), plural(files, "file"));
                 let time = time.as_millis();
                 lines += &format!("nowait: loaded {bytes} of {files} in {time} ms\n");
