@@ -1,0 +1,456 @@
+//! One given path: the file, or the directories and files below, and the watches that report their
+//! changes.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::ops::Bound;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nowait::walk;
+use nowait_page_cache::{FileRef, Given, Kinds, PseudoDevices, Reporter, TreeRoot, given};
+use rustix::fs::{AtFlags, CWD, Dir as Listing, FileType, OFlags, Stat};
+use rustix::io::Errno;
+
+use super::entry::Entry;
+use super::watch::{Purpose, Watches, way};
+
+/// The means of a listing.
+pub struct Context<'a> {
+    pub watches: &'a mut Watches,
+    pub pseudo: &'a PseudoDevices,
+    pub reporter: &'a dyn Reporter,
+    pub one_file_system: bool,
+}
+
+/// A directory, and its regular files.
+#[derive(Debug, Default)]
+pub struct Directory {
+    /// Device and inode number.
+    id: (u64, u64),
+    /// The modification time, if no change within the same tick of the clock can be missed.
+    modified: Option<(i64, i64)>,
+    watch: Option<i32>,
+    /// The names of directories.
+    below: Vec<OsString>,
+    pub files: BTreeMap<OsString, Entry>,
+}
+
+/// A given path.
+pub struct Root {
+    pub path: PathBuf,
+    number: usize,
+    /// The directories in the order of their paths. A given file has one, that of its parent.
+    pub directories: BTreeMap<Arc<Path>, Directory>,
+    /// The tree, if the path is a directory; and the open directory while files are examined.
+    tree: Option<Arc<TreeRoot>>,
+    open: Option<Arc<OwnedFd>>,
+    way: Vec<(i32, Purpose)>,
+    /// The bytes that were read, and that part of them which had been resident before.
+    pub read: u64,
+    pub read_again: u64,
+    /// The last message about files that are not locked.
+    pub said: String,
+    /// A message about files of unknown residency was printed.
+    pub said_unknown: bool,
+}
+
+/// A change of the directory within this time after it was listed may have the same time stamp.
+const TICK: Duration = Duration::from_secs(2);
+
+impl Root {
+    /// A path that was not looked at yet.
+    pub fn new(path: PathBuf, number: usize) -> Root {
+        Root {
+            path,
+            number,
+            directories: BTreeMap::new(),
+            tree: None,
+            open: None,
+            way: Vec::new(),
+            read: 0,
+            read_again: 0,
+            said: String::new(),
+            said_unknown: false,
+        }
+    }
+
+    /// The same path at another place of the list. Its watches have ended.
+    pub fn renumbered(mut self, number: usize) -> Root {
+        self.number = number;
+        self.way.clear();
+        for directory in self.directories.values_mut() {
+            directory.watch = None;
+            // It is watched when it is listed.
+            directory.modified = None;
+        }
+        self
+    }
+
+    /// The number of directories without a watch.
+    pub fn unwatched(&self) -> u64 {
+        let listed = self.directories.values().filter(|_| self.tree.is_some());
+        listed.filter(|directory| directory.watch.is_none()).count() as u64
+    }
+
+    /// Looks where the path leads, and lists the directories that have changed. Returns false if the
+    /// path cannot be kept.
+    pub fn scan(&mut self, context: &mut Context<'_>) -> bool {
+        self.watch_way(context.watches);
+        self.open = None;
+        match self.find(context) {
+            None => {
+                self.clear(context.watches);
+                false
+            }
+            Some(Given::File(_)) => {
+                let parent = self.path.parent().unwrap_or(Path::new(""));
+                let parent: Arc<Path> = parent.into();
+                let name = self.path.file_name().unwrap_or_default().to_owned();
+                if self.tree.take().is_some() || !self.directories.contains_key(&parent) {
+                    self.clear(context.watches);
+                    let directory = Directory {
+                        files: BTreeMap::from([(name, Entry::default())]),
+                        ..Directory::default()
+                    };
+                    self.directories.insert(parent, directory);
+                }
+                true
+            }
+            Some(Given::Directory) => {
+                match TreeRoot::open(&self.path) {
+                    Ok((tree, open)) => {
+                        if self.tree.is_none() {
+                            self.clear(context.watches);
+                        }
+                        self.tree = Some(tree);
+                        self.open = Some(open);
+                    }
+                    Err(why) => {
+                        context.reporter.failure(&self.path, Some(why), &why);
+                        self.clear(context.watches);
+                        return false;
+                    }
+                }
+                let path: Arc<Path> = self.path.as_path().into();
+                self.list(path.clone(), false, context);
+                self.directories.contains_key(&path)
+            }
+        }
+    }
+
+    /// The file or directory at the path. Failures are reported.
+    fn find(&self, context: &Context<'_>) -> Option<Given> {
+        let found = given(&self.path, Kinds::Regular, context.reporter)?;
+        let stat = rustix::fs::stat(&self.path).ok()?;
+        if let Some(kind) = context.pseudo.kind(stat.st_dev) {
+            let why = format_args!("is on a pseudo filesystem ({kind}), which has no page cache");
+            context
+                .reporter
+                .failure(&self.path, Some(Errno::INVAL), &why);
+            return None;
+        }
+        Some(found)
+    }
+
+    /// Watches the names that the path leads through.
+    fn watch_way(&mut self, watches: &mut Watches) {
+        let before = std::mem::take(&mut self.way);
+        for (directory, name) in way(&self.path) {
+            let purpose = Purpose::Way(self.number, name);
+            let watch = watches.add(&directory, purpose.clone());
+            self.way.extend(watch.map(|watch| (watch, purpose)));
+        }
+        for (watch, purpose) in before {
+            if !self.way.contains(&(watch, purpose.clone())) {
+                watches.remove(watch, &purpose);
+            }
+        }
+    }
+
+    /// Lets everything go.
+    fn clear(&mut self, watches: &mut Watches) {
+        self.tree = None;
+        for (path, directory) in std::mem::take(&mut self.directories) {
+            self.unwatch(&path, &directory, watches);
+        }
+    }
+
+    fn unwatch(&self, path: &Path, directory: &Directory, watches: &mut Watches) {
+        if let Some(watch) = directory.watch {
+            watches.remove(watch, &Purpose::Tree(self.number, path.to_owned()));
+        }
+    }
+
+    /// A directory and those below it.
+    pub fn below<'a>(
+        &'a self,
+        path: &'a Path,
+    ) -> impl Iterator<Item = (&'a Arc<Path>, &'a Directory)> {
+        let rest = (Bound::Included(path), Bound::Unbounded);
+        let below = self.directories.range::<Path, _>(rest);
+        below.take_while(move |(below, _)| below.starts_with(path))
+    }
+
+    /// Lets a directory and everything below it go.
+    fn remove(&mut self, path: &Path, watches: &mut Watches) {
+        let gone: Vec<Arc<Path>> = self.below(path).map(|(path, _)| path.clone()).collect();
+        for path in gone {
+            if let Some(directory) = self.directories.remove(&path) {
+                self.unwatch(&path, &directory, watches);
+            }
+        }
+    }
+
+    /// The open root directory.
+    fn root(&mut self) -> Result<Arc<OwnedFd>, Errno> {
+        if let Some(open) = &self.open {
+            return Ok(open.clone());
+        }
+        let (tree, open) = TreeRoot::open(&self.path)?;
+        self.tree = Some(tree);
+        self.open = Some(open.clone());
+        Ok(open)
+    }
+
+    /// Opens the root directory, because many files of it are to be opened.
+    pub fn reopen(&mut self) {
+        if self.tree.is_some() {
+            // If it fails, opening the files does, too.
+            let _ = self.root();
+        }
+    }
+
+    /// Closes the root directory, so that its filesystem can be unmounted.
+    pub fn close(&mut self) {
+        self.open = None;
+    }
+
+    /// Lists a directory and those below it. Directories whose modification time is the same are not
+    /// listed again, unless they are `new`.
+    fn list(&mut self, path: Arc<Path>, new: bool, context: &mut Context<'_>) {
+        let Ok(root) = self.root() else { return };
+        let root_device = rustix::fs::fstat(&*root).map_or(0, |stat| stat.st_dev);
+        let mut rest = vec![path];
+        while let Some(path) = rest.pop() {
+            let is_root = *path == *self.path;
+            let result = self.list_one(&root, &path, new, root_device, context);
+            match result {
+                Ok(below) => rest.extend(below.iter().map(|name| path.join(name).into())),
+                Err(why) => {
+                    self.remove(&path, context.watches);
+                    let vanished = matches!(why, Errno::NOENT | Errno::NOTDIR | Errno::LOOP);
+                    if is_root || !vanished {
+                        context.reporter.failure(&path, Some(why), &why);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lists one directory. Returns the names of the directories in it.
+    fn list_one(
+        &mut self,
+        root: &OwnedFd,
+        path: &Arc<Path>,
+        new: bool,
+        root_device: u64,
+        context: &mut Context<'_>,
+    ) -> Result<Vec<OsString>, Errno> {
+        let relative = path.strip_prefix(&self.path).unwrap_or(path);
+        let open = |flags| match relative.as_os_str().is_empty() {
+            true => Ok(rustix::fs::openat(root, ".", flags, 0.into())?),
+            false => walk::open_beneath(root, relative, flags)
+                .map_err(|e| e.errno().map_or(Errno::IO, Errno::from_raw_os_error)),
+        };
+        let known = self.directories.get(path);
+        if let Some(known) = known.filter(|known| !new && known.modified.is_some())
+            && let Ok(stat) = rustix::fs::statat(root, or_dot(relative), AtFlags::SYMLINK_NOFOLLOW)
+            && (known.id, known.modified) == (id(&stat), Some(modified(&stat)))
+        {
+            return Ok(known.below.clone());
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let opened = open(flags)?;
+        let stat = rustix::fs::fstat(&opened)?;
+        let elsewhere = stat.st_dev != root_device;
+        if elsewhere && (context.one_file_system || context.pseudo.kind(stat.st_dev).is_some()) {
+            self.remove(path, context.watches);
+            return Ok(Vec::new());
+        }
+        // The watch comes first, so that no change is missed.
+        let purpose = Purpose::Tree(self.number, path.to_path_buf());
+        let watch = context.watches.add(path, purpose.clone());
+        let (files, below) = names(opened)?;
+        let mut directory = self.directories.remove(path).unwrap_or_default();
+        if let Some(old) = directory.watch.filter(|old| Some(*old) != watch) {
+            context.watches.remove(old, &purpose);
+        }
+        if directory.id != id(&stat) {
+            // The entries of a directory that was replaced are other files, as the next look tells.
+            directory.id = id(&stat);
+        }
+        directory.watch = watch;
+        directory.modified = is_settled(&stat).then(|| modified(&stat));
+        directory
+            .files
+            .retain(|name, _| files.binary_search(name).is_ok());
+        for name in files {
+            directory.files.entry(name).or_default();
+        }
+        let before = std::mem::replace(&mut directory.below, below.clone());
+        self.directories.insert(path.clone(), directory);
+        for name in before {
+            if below.binary_search(&name).is_err() {
+                self.remove(&path.join(name), context.watches);
+            }
+        }
+        Ok(below)
+    }
+
+    /// Looks at a name that has changed in a directory of the tree. Returns the paths of the
+    /// directories whose files are to be examined, or of the file.
+    pub fn look(&mut self, directory: &Path, name: &OsStr, context: &mut Context<'_>) -> Changed {
+        let path = directory.join(name);
+        let stat = rustix::fs::statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW);
+        let kind = stat.map(|stat| FileType::from_raw_mode(stat.st_mode));
+        let Some(parent) = self.directories.get_mut(directory) else {
+            return Changed::Nothing;
+        };
+        let is_directory = kind == Ok(FileType::Directory);
+        let is_file = kind == Ok(FileType::RegularFile);
+        let mut gone = false;
+        if !is_file {
+            gone |= parent.files.remove(name).is_some();
+        }
+        match parent.below.binary_search_by(|below| (**below).cmp(name)) {
+            Ok(at) if !is_directory => {
+                parent.below.remove(at);
+                self.remove(&path, context.watches);
+                gone = true;
+            }
+            Err(at) if is_directory => parent.below.insert(at, name.to_owned()),
+            _ => {}
+        }
+        if is_directory {
+            self.list(path.clone().into(), true, context);
+            return Changed::Tree(path);
+        }
+        if is_file {
+            if let Some(parent) = self.directories.get_mut(directory) {
+                parent.files.entry(name.to_owned()).or_default().tried = false;
+            }
+            return Changed::File;
+        }
+        match gone {
+            true => Changed::Gone,
+            false => Changed::Nothing,
+        }
+    }
+
+    /// Counts bytes that were read. `again`: they had been resident before.
+    pub fn count(&mut self, bytes: u64, again: bool) {
+        self.read += bytes;
+        self.read_again += if again { bytes } else { 0 };
+    }
+
+    /// A file of the path, to be opened.
+    pub fn file(&self, directory: &Path, name: &OsStr) -> FileRef {
+        match &self.tree {
+            Some(tree) => FileRef::in_tree(tree, directory.join(name), 0),
+            None => FileRef::given(self.path.clone(), 0, FileType::RegularFile),
+        }
+    }
+
+    /// All files in their order.
+    pub fn entries(&self) -> impl Iterator<Item = (&Arc<Path>, &OsString, &Entry)> {
+        self.directories.iter().flat_map(|(path, directory)| {
+            let files = directory.files.iter();
+            files.map(move |(name, entry)| (path, name, entry))
+        })
+    }
+
+    /// All files in their order, to be changed.
+    pub fn entries_mut(&mut self) -> impl Iterator<Item = (&Arc<Path>, &OsString, &mut Entry)> {
+        self.directories.iter_mut().flat_map(|(path, directory)| {
+            let files = directory.files.iter_mut();
+            files.map(move |(name, entry)| (path, name, entry))
+        })
+    }
+
+    /// One file.
+    pub fn entry_mut(&mut self, directory: &Path, name: &OsStr) -> Option<&mut Entry> {
+        self.directories.get_mut(directory)?.files.get_mut(name)
+    }
+}
+
+/// The kind of a change of a name.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// Nothing that is kept.
+    Nothing,
+    /// Files are gone.
+    Gone,
+    /// A regular file is there.
+    File,
+    /// A directory is there.
+    Tree(PathBuf),
+}
+
+fn or_dot(relative: &Path) -> &Path {
+    match relative.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => relative,
+    }
+}
+
+fn id(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
+}
+
+fn modified(stat: &Stat) -> (i64, i64) {
+    (stat.st_mtime, stat.st_mtime_nsec as i64)
+}
+
+/// Returns true if a later change has another time stamp.
+fn is_settled(stat: &Stat) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let limit = now.unwrap_or_default().saturating_sub(TICK);
+    stat.st_mtime < limit.as_secs() as i64
+}
+
+/// The names of regular files and of directories, each in order.
+fn names(directory: OwnedFd) -> Result<(Vec<OsString>, Vec<OsString>), Errno> {
+    let (mut files, mut below) = (Vec::new(), Vec::new());
+    let mut listing = Listing::new(directory)?;
+    while let Some(entry) = listing.read() {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name == "." || name == ".." {
+            continue;
+        }
+        let kind = match entry.file_type() {
+            FileType::Unknown => {
+                let at = listing.fd()?.as_fd().try_clone_to_owned();
+                let at = at.map_err(|_| Errno::MFILE)?;
+                rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)
+                    .map_or(FileType::Unknown, |stat| {
+                        FileType::from_raw_mode(stat.st_mode)
+                    })
+            }
+            kind => kind,
+        };
+        match kind {
+            FileType::RegularFile => files.push(name.to_owned()),
+            FileType::Directory => below.push(name.to_owned()),
+            // Links are not followed here.
+            _ => {}
+        }
+    }
+    files.sort_unstable();
+    below.sort_unstable();
+    Ok((files, below))
+}
