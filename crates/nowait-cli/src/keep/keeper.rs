@@ -457,6 +457,7 @@ impl Keeper {
                 if planned > entry.planned {
                     entry.was_full = false;
                 }
+                entry.tried &= planned == entry.planned;
                 entry.planned = planned;
             }
             let smaller = smaller
@@ -862,7 +863,9 @@ fn plan_locks(root: &mut Root, left: &mut lock::Limits) -> Option<String> {
             bytes += wanted - given;
             small |= is_small;
         }
-        entry.lock_to = given.min(entry.planned);
+        let lock_to = given.min(entry.planned);
+        entry.tried &= lock_to == entry.lock_to;
+        entry.lock_to = lock_to;
         if entry.locked() > entry.lock_to {
             entry.lock = None;
         }
