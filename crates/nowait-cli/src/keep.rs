@@ -53,8 +53,8 @@ a second, and files that are removed or replaced are let go at once. Mapped file
 lower layers of overlayfs, and changes that other hosts make on a network filesystem raise no event. A sweep
 finds them.
 
-A sweep asks the kernel which pages are cached, and reads what is missing. Sweeps are 60 seconds apart, or
-more if a sweep takes more than a third of a percent of one processor. The kernel does not report which pages of a file are
+A sweep asks the kernel which pages are cached, and reads what is missing. Sweeps are 60 seconds apart. A
+sweep of many files takes longer: it goes on in steps, which take a third of a percent of one processor. The kernel does not report which pages of a file are
 cached to users who neither own the file nor may write to it. Such files are read completely in each sweep,
 and a message says so.
 
@@ -84,8 +84,8 @@ JSON (--status --json): one object. Sizes are in bytes, times in seconds since 1
       "pid",
       "mode",              touch or lock
       "started",
-      "swept",             the last sweep
-      "next_sweep",
+      "swept",             the beginning of the last complete sweep
+      "next_sweep",        the next sweep, or the next step of one
       "budget_given",      as in --budget
       "budget",            in bytes, as the available memory allows now
       "limit",             the same, or less because of memory pressure

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nowait::residency::page_size;
 use nowait_page_cache::{
     Allowed, Budget, FileRef, Limits, OpenError, Prefetcher, PseudoDevices, Request, Selection,
     Stamp, engine, examine, proc,
@@ -51,10 +52,13 @@ const MAX_COLLECT: Duration = Duration::from_millis(500);
 /// The rate in bytes per second at which a sweep reads, unless another one is given.
 const SWEEP_RATE: u64 = 100 << 20;
 
-/// A sweep that took a second of processor time is followed by a pause of this many seconds at least.
+/// The most files that a step of a sweep looks at.
+const STEP_FILES: usize = 500;
+
+/// A step that took a second of processor time is followed by a pause of this many seconds at least.
 const IDLE_SHARE: u32 = 300;
 
-/// The same for sweeps after events were lost.
+/// The same for looks at all files after events were lost.
 const OVERFLOW_PAUSE: u32 = 20;
 
 /// The interval at which the available memory is looked at.
@@ -76,6 +80,16 @@ struct Target {
     name: OsString,
     /// The bytes before it were read already.
     from: u64,
+}
+
+/// The place of a sweep that goes on later.
+#[derive(Default)]
+struct Sweep {
+    began: Option<Instant>,
+    /// The number of the path.
+    root: usize,
+    /// The last file of the path that was looked at; `None` before the path is listed.
+    after: Option<(Arc<Path>, OsString)>,
 }
 
 /// The files, and the work on them.
@@ -105,9 +119,15 @@ pub struct Keeper {
     paced: Instant,
     last_read: Instant,
     started: Instant,
+    sweep: Sweep,
+    /// The beginning of the last complete sweep.
     swept: Instant,
-    sweep_cost: Duration,
+    /// The time at which the next sweep begins, or goes on.
     next_sweep: Instant,
+    /// Events were lost: all files are looked at, at this time.
+    overflowed: Option<Instant>,
+    /// The processor time of the last look at all files.
+    look_cost: Duration,
     next_memory: Instant,
     swapped: Option<u64>,
     status_due: Option<Instant>,
@@ -146,9 +166,11 @@ impl Keeper {
             // Nothing was read so far.
             last_read: now - PRESSURE_WINDOW,
             started: now,
+            sweep: Sweep::default(),
             swept: now,
-            sweep_cost: Duration::ZERO,
             next_sweep: now,
+            overflowed: None,
+            look_cost: Duration::ZERO,
             next_memory: now,
             swapped: None,
             status_due: Some(now),
@@ -158,10 +180,9 @@ impl Keeper {
             pressure_watched,
         };
         keeper.set_paths(paths);
-        match keeper.sweep() {
+        match keeper.look_at_all() {
             0 => Err("none of the paths can be kept".into()),
             _ => {
-                keeper.by_sweep = false;
                 keeper.write_status();
                 super::notify::ready();
                 Ok(keeper)
@@ -174,7 +195,7 @@ impl Keeper {
         self.urgent.clear();
         self.todo.clear();
         let roots = paths.into_iter().enumerate();
-        // Files that are locked stay locked until the new paths are planned.
+        // The files of paths that stay remain locked.
         let mut old = std::mem::take(&mut self.roots);
         self.roots = roots
             .map(|(number, path)| {
@@ -196,7 +217,11 @@ impl Keeper {
             }
             self.handle(events);
             let now = Instant::now();
-            if now >= self.next_sweep {
+            if self.overflowed.is_some_and(|at| now >= at) {
+                self.overflowed = None;
+                self.look_at_all();
+            }
+            if now >= self.next_sweep && !self.has_work() {
                 self.sweep();
             }
             if now >= self.next_memory {
@@ -211,17 +236,23 @@ impl Keeper {
 
     /// The time until something is to be done.
     fn wait(&self) -> Duration {
-        let has_work = !self.urgent.is_empty() || !self.todo.is_empty();
         let times = [
-            Some(self.next_sweep),
+            match self.has_work() {
+                true => Some(self.paced),
+                false => Some(self.next_sweep),
+            },
             Some(self.next_memory),
-            has_work.then_some(self.paced),
+            self.overflowed,
             self.status_due,
         ];
         let next = times.into_iter().flatten().min();
         next.map_or(Duration::ZERO, |next| {
             next.saturating_duration_since(Instant::now())
         })
+    }
+
+    fn has_work(&self) -> bool {
+        !self.urgent.is_empty() || !self.todo.is_empty()
     }
 
     fn handle(&mut self, mut events: Events) {
@@ -243,8 +274,8 @@ impl Keeper {
         if events.reload {
             self.reload();
         } else if events.overflowed {
-            let soon = self.swept + self.sweep_cost * OVERFLOW_PAUSE;
-            self.next_sweep = self.next_sweep.min(soon);
+            let at = self.swept + self.look_cost * OVERFLOW_PAUSE;
+            self.overflowed.get_or_insert(at);
         }
         if !events.changed.is_empty() {
             self.look(events.changed);
@@ -260,7 +291,7 @@ impl Keeper {
                 .reports
                 .say(format_args!("{why}; the paths stay as they were")),
         }
-        self.sweep();
+        self.look_at_all();
         self.by_sweep = false;
         super::notify::ready();
     }
@@ -386,21 +417,12 @@ impl Keeper {
         }
     }
 
-    /// Looks at all paths and files. Returns the number of paths that can be kept.
-    fn sweep(&mut self) -> usize {
+    /// Looks at all paths and files at once. Returns the number of paths that can be kept.
+    fn look_at_all(&mut self) -> usize {
         let began = Instant::now();
         let cost = processor_time();
-        let pseudo = PseudoDevices::of("self");
-        let mut context = Context {
-            watches: &mut self.watches,
-            pseudo: &pseudo,
-            reporter: &self.reports,
-            one_file_system: self.settings.one_file_system,
-        };
-        let mut good = 0;
-        for root in &mut self.roots {
-            good += usize::from(root.scan(&mut context));
-        }
+        let good = (0..self.roots.len()).filter(|number| self.scan(*number));
+        let good = good.count();
         self.report_unwatched();
         let files = self.roots.iter().flat_map(|root| {
             let entries = root.entries();
@@ -413,20 +435,76 @@ impl Keeper {
             entry.tried = false;
         }
         self.report_unknown();
-        // The rest of earlier work is done at its own rate.
-        self.by_sweep |= self.todo.is_empty();
         self.plan();
         self.roots.iter_mut().for_each(Root::close);
+        self.sweep = Sweep::default();
         self.swept = began;
-        self.sweep_cost = processor_time().saturating_sub(cost);
-        self.set_next_sweep();
+        self.look_cost = processor_time().saturating_sub(cost);
+        self.next_sweep = began + self.settings.interval;
         self.changed_status();
         good
     }
 
-    fn set_next_sweep(&mut self) {
-        let pause = self.settings.interval.max(self.sweep_cost * IDLE_SHARE);
-        self.next_sweep = self.swept + pause;
+    /// Looks where a path leads, and lists its directories. Returns false if it cannot be kept.
+    fn scan(&mut self, number: usize) -> bool {
+        let pseudo = PseudoDevices::of("self");
+        let mut context = Context {
+            watches: &mut self.watches,
+            pseudo: &pseudo,
+            reporter: &self.reports,
+            one_file_system: self.settings.one_file_system,
+        };
+        self.roots[number].scan(&mut context)
+    }
+
+    /// A step of a sweep: looks at some files. The next step is so much later that sweeps take a small
+    /// share of a processor, and changes of files are handled between two steps.
+    fn sweep(&mut self) {
+        let began = Instant::now();
+        let cost = processor_time();
+        let number = self.sweep.root;
+        self.sweep.began.get_or_insert(began);
+        if number < self.roots.len() && self.sweep.after.is_none() {
+            self.scan(number);
+        }
+        let found = match self.roots.get(number) {
+            Some(root) => targets_after(number, root, self.sweep.after.as_ref()),
+            None => Vec::new(),
+        };
+        if self.examine(&found) {
+            self.plan();
+        }
+        let count = found.len();
+        self.sweep.after = found
+            .last()
+            .map(|last| (last.directory.clone(), last.name.clone()));
+        for target in found {
+            let Some(entry) = self.entry(&target) else {
+                continue;
+            };
+            entry.tried = false;
+            if entry.needs_work() {
+                self.todo.push_back(target);
+            }
+        }
+        self.by_sweep = true;
+        let mut next = began;
+        if count < STEP_FILES {
+            self.sweep.root += 1;
+            self.sweep.after = None;
+            if self.sweep.root >= self.roots.len() {
+                self.report_unwatched();
+                self.report_unknown();
+                self.plan();
+                self.swept = self.sweep.began.unwrap_or(began);
+                self.sweep = Sweep::default();
+                next = self.swept + self.settings.interval;
+            }
+        }
+        self.roots.iter_mut().for_each(Root::close);
+        let cost = processor_time().saturating_sub(cost);
+        self.next_sweep = next.max(Instant::now() + cost * IDLE_SHARE);
+        self.changed_status();
     }
 
     /// Divides the limit among the files, in their order, and lets the rest go.
@@ -591,7 +669,9 @@ impl Keeper {
             (None, true) => None,
             (None, false) => Some(SWEEP_RATE),
         };
-        let most = rate.map_or(self.batch, |rate| self.batch.min((rate / 4).max(4096)));
+        let page = page_size();
+        let most = rate.map_or(self.batch, |rate| self.batch.min(rate / 4 / page * page));
+        let most = most.max(page);
         let targets = self.urgent.iter().chain(&self.todo).take(MAX_FILES);
         let numbers: HashSet<usize> = targets.map(|target| target.root).collect();
         numbers
@@ -643,7 +723,8 @@ impl Keeper {
                 true => stamp.size,
                 false => planned.min(stamp.size),
             };
-            let window = target.from..end.min(target.from.saturating_add(most - bytes));
+            let len = ((most - bytes) / page * page).max(page);
+            let window = target.from..end.min(target.from.saturating_add(len));
             target.from = window.end;
             let is_last = window.end >= end;
             if !window.is_empty() {
@@ -665,20 +746,34 @@ impl Keeper {
         }
         let began = Instant::now();
         let cost = processor_time();
-        let read = self.read(requests, bytes);
-        self.finish(finished);
-        if let Some(target) = partly {
-            self.count_part(&target);
-            match is_urgent {
-                true => self.urgent.push_front(target),
-                false => self.todo.push_front(target),
+        let (read, interrupted) = self.read(requests, bytes);
+        let rest = match interrupted {
+            true => {
+                self.examine(&finished);
+                finished.extend(partly);
+                finished
             }
+            false => {
+                self.finish(finished);
+                partly.iter().for_each(|target| self.count_part(target));
+                Vec::from_iter(partly)
+            }
+        };
+        let queue = match is_urgent {
+            true => &mut self.urgent,
+            false => &mut self.todo,
+        };
+        for mut target in rest.into_iter().rev() {
+            if interrupted {
+                target.from = 0;
+            }
+            queue.push_front(target);
         }
         let took = began.elapsed();
         if unknown {
             // The files are read again in each sweep.
-            self.sweep_cost += processor_time().saturating_sub(cost);
-            self.set_next_sweep();
+            let cost = processor_time().saturating_sub(cost);
+            self.next_sweep = self.next_sweep.max(Instant::now()) + cost * IDLE_SHARE;
         }
         if took > BATCH_TIME {
             self.batch = (self.batch / 2).max(MIN_BATCH);
@@ -690,10 +785,10 @@ impl Keeper {
         self.changed_status();
     }
 
-    /// Reads the missing bytes of files. Returns their number.
-    fn read(&mut self, requests: Vec<Request>, bytes: u64) -> u64 {
+    /// Reads the missing bytes of files. Returns their number, and true if the work was interrupted.
+    fn read(&mut self, requests: Vec<Request>, bytes: u64) -> (u64, bool) {
         if requests.is_empty() {
-            return 0;
+            return (0, false);
         }
         let limits = Limits {
             depth: DEPTH,
@@ -705,7 +800,7 @@ impl Keeper {
             Ok(engine) => engine,
             Err(e) => {
                 self.reports.say(format_args!("cannot read now: {e}"));
-                return 0;
+                return (0, false);
             }
         };
         let stop = self.queue.new_work();
@@ -721,7 +816,7 @@ impl Keeper {
         if read > 0 {
             self.last_read = Instant::now();
         }
-        read
+        (read, stop.asked())
     }
 
     /// Looks at files that were read, counts what is new, and locks them.
@@ -796,6 +891,18 @@ impl Keeper {
         status.unwatched_directories = self.roots.iter().map(Root::unwatched).sum();
         status
     }
+}
+
+/// The next files of a path in a sweep, at most [`STEP_FILES`].
+fn targets_after(number: usize, root: &Root, after: Option<&(Arc<Path>, OsString)>) -> Vec<Target> {
+    let found = root.entries_after(after).take(STEP_FILES);
+    let targets = found.map(|(directory, name)| Target {
+        root: number,
+        directory: directory.clone(),
+        name: name.clone(),
+        from: 0,
+    });
+    targets.collect()
 }
 
 /// All files of a directory and below it.

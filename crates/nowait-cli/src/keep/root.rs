@@ -373,6 +373,26 @@ impl Root {
         })
     }
 
+    /// The names of the files that follow a file in their order; of all files without one.
+    pub fn entries_after<'a>(
+        &'a self,
+        after: Option<&'a (Arc<Path>, OsString)>,
+    ) -> impl Iterator<Item = (&'a Arc<Path>, &'a OsString)> {
+        let first = match after {
+            Some((path, _)) => Bound::Included(&**path),
+            None => Bound::Unbounded,
+        };
+        let directories = self.directories.range::<Path, _>((first, Bound::Unbounded));
+        directories.flat_map(move |(path, directory)| {
+            let first = match after {
+                Some((last, name)) if last == path => Bound::Excluded(&**name),
+                _ => Bound::Unbounded,
+            };
+            let files = directory.files.range::<OsStr, _>((first, Bound::Unbounded));
+            files.map(move |(name, _)| (path, name))
+        })
+    }
+
     /// All files in their order, to be changed.
     pub fn entries_mut(&mut self) -> impl Iterator<Item = (&Arc<Path>, &OsString, &mut Entry)> {
         self.directories.iter_mut().flat_map(|(path, directory)| {
