@@ -24,7 +24,10 @@ pub struct ProcessFiles {
     files: Vec<FileRef>,
     /// The paths that the process uses, by the paths that open the files.
     names: HashMap<PathBuf, PathBuf>,
+    /// Device, inode number and path of each file.
     seen: HashSet<(u64, u64, PathBuf)>,
+    /// Inode number and path of each file. On btrfs and overlayfs the device in /proc/PID/maps differs.
+    found: HashSet<(u64, PathBuf)>,
 }
 
 impl ProcessFiles {
@@ -85,7 +88,7 @@ impl ProcessFiles {
         for mapping in proc::lines(&maps).filter_map(Mapping::of) {
             let name = written(&mapping.path);
             // Shared memory without a name, such as /dev/zero (deleted), is a file of the kernel.
-            if !name.is_absolute() || self.has(&mapping, &name) {
+            if !name.is_absolute() || self.found.contains(&(mapping.inode, name.clone())) {
                 continue;
             }
             let addresses = format!("{:x}-{:x}", mapping.addresses.start, mapping.addresses.end);
@@ -113,13 +116,6 @@ impl ProcessFiles {
         Ok(())
     }
 
-    /// Returns true if a mapped file was found before. On btrfs and overlayfs the device differs.
-    fn has(&self, mapping: &Mapping, name: &Path) -> bool {
-        self.files
-            .iter()
-            .any(|file| file.inode == mapping.inode && self.names[&file.path] == name)
-    }
-
     fn add(&mut self, link: PathBuf, name: PathBuf, stat: &Metadata) {
         let kind = stat.file_type();
         let mut is_new = || self.seen.insert((stat.dev(), stat.ino(), name.clone()));
@@ -127,6 +123,7 @@ impl ProcessFiles {
             let kind = FileType::from_raw_mode(stat.mode());
             self.files
                 .push(FileRef::given(link.clone(), stat.ino(), kind));
+            self.found.insert((stat.ino(), name.clone()));
             self.names.insert(link, name);
         }
     }
