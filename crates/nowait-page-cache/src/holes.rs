@@ -7,7 +7,7 @@ use rustix::fs::{SeekFrom, Stat};
 use rustix::io::Errno;
 
 /// The most ranges of data that [`data_ranges`] returns for a file.
-const MAX_RANGES: usize = 1024;
+const MAX_RANGES: usize = 8192;
 
 /// The ranges of a file that are no holes, in order. A file with very many ranges has the rest in
 /// its last range.
