@@ -6,19 +6,28 @@
 //!                      status file, Prometheus, service manager ◄─────────────┘
 //! ```
 
+mod batch;
+mod directory;
 mod entry;
 mod events;
+mod files;
 mod keeper;
 mod list;
 mod lock;
+mod memory;
 mod notify;
+mod plan;
 mod pressure;
 mod prometheus;
 mod report;
 mod root;
 mod settings;
 mod status;
+mod status_file;
+mod sweep;
+mod target;
 mod watch;
+mod work;
 
 use std::fs::File;
 use std::io::PipeReader;
@@ -41,7 +50,7 @@ use crate::size::Size;
 use events::EventQueue;
 use keeper::Keeper;
 use settings::Settings;
-use status::StatusFile;
+use status_file::StatusFile;
 use watch::Watches;
 
 /// Keeps files resident in the page cache, within a budget.
@@ -54,21 +63,21 @@ lower layers of overlayfs, and changes that other hosts make on a network filesy
 finds them.
 
 A sweep asks the kernel which pages are cached, and reads what is missing. Sweeps are 60 seconds apart. A
-sweep of many files takes longer: it goes on in steps, which take a third of a percent of one processor. The kernel does not report which pages of a file are
-cached to users who neither own the file nor may write to it. Such files are read completely in each sweep,
-and a message says so.
+sweep of many files takes longer: it goes on in steps, which take a third of a percent of one processor. The
+kernel does not report which pages of a file are cached to users who neither own the file nor may write to
+it. Such files are read completely in each sweep, and a message says so.
 
 With --lock, files are mapped and locked with mlock(2) as far as RLIMIT_MEMLOCK and half of vm.max_map_count
 allow; a process with CAP_IPC_LOCK has no such limit of bytes. If files are too many, the largest ones of a
-PATH are locked. The others are read as with --touch, and a message for each PATH says how many. The
-filesystem of locked files cannot be unmounted. The kernel releases the locks when the process ends,
-also by SIGKILL.
+PATH are locked. The others, and files with holes, are read as with --touch, and a message for each PATH says
+how many. The filesystem of locked files cannot be unmounted. The kernel releases the locks when the process
+ends, also by SIGKILL.
 
-The budget is at most seven eighths of the available memory, in a cgroup with a limit of that of the
-cgroup. Locked memory of this process counts as available. If the kernel reports memory pressure (some processes wait for memory 200 ms
-within 2 seconds, in /proc/pressure/memory) or pages are swapped out, a quarter of the kept memory is given
-up, from the last PATH on: locks are released and pages are evicted. It comes back step by step after 10
-seconds without pressure, or later if the pressure returns.
+The budget is at most seven eighths of the available memory, in a cgroup with a limit of that of the cgroup.
+Locked memory of this process counts as available. If the kernel reports memory pressure (some processes wait
+for memory 200 ms within 2 seconds, in /proc/pressure/memory) or pages are swapped out, a quarter of the kept
+memory is given up, from the last PATH on: locks are released and pages are evicted. It comes back step by
+step after 10 seconds without pressure, or later if the pressure returns.
 
 Signals: SIGHUP reads the file of --paths again and starts a sweep; SIGTERM and SIGINT end the program.
 With NOTIFY_SOCKET, the program reports to the service manager (sd_notify(3)): READY=1 after the first look
@@ -207,7 +216,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<ExitCode, String> {
     let done = match args.status {
-        true => status::show(args.json),
+        true => status_file::show(args.json),
         false => keep(args),
     };
     Ok(done.unwrap_or_else(|problem| problem.report()))
@@ -269,6 +278,9 @@ fn keep(args: &Args) -> Result<ExitCode, Problem> {
     let stopped = sources.forward(&queue);
     if stopped && !sources.has_ended(GRACE) {
         // It waits for a device that does not answer. The kernel releases all locks.
+        if let Some(file) = &args.prometheus {
+            settings::remove(file);
+        }
         return Ok(ExitCode::SUCCESS);
     }
     match keeper.join() {

@@ -94,6 +94,11 @@ impl EventQueue {
     pub fn new_work(&self) -> Stop {
         let stop = Stop::default();
         *self.work.lock().unwrap_or_else(PoisonError::into_inner) = stop.clone();
+        let events = self.lock();
+        if events.pressure || events.stop {
+            // The reason was posted, and the request before this one was interrupted.
+            stop.request();
+        }
         stop
     }
 

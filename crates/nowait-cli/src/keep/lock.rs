@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::ptr::{self, NonNull};
 
+use nowait::residency::page_size;
 use nowait_page_cache::proc;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mlock, mmap, munmap};
@@ -19,10 +20,13 @@ const CAP_IPC_LOCK: u64 = 14;
 /// The mappings that a process may have, if /proc does not tell.
 const MAX_MAPPINGS: u64 = 65_530;
 
-/// A locked range that begins at the first byte of a file.
+/// A mapping of the beginning of a file, whose first bytes are locked.
 #[derive(Debug)]
 pub struct Lock {
     at: NonNull<u8>,
+    /// The mapped bytes.
+    room: usize,
+    /// The locked bytes.
     len: usize,
 }
 
@@ -30,35 +34,60 @@ pub struct Lock {
 unsafe impl Send for Lock {}
 
 impl Lock {
-    /// Maps and locks the first `len` bytes.
+    /// Maps the first `room` bytes. None is locked yet.
     ///
     /// # Errors
-    /// Of mmap(2) and mlock(2). ENOMEM: a limit is reached, or the file has become shorter.
-    pub fn new(file: &File, len: u64) -> Result<Lock, Errno> {
-        let len = usize::try_from(len).map_err(|_| Errno::NOMEM)?;
+    /// Of mmap(2).
+    pub fn new(file: &File, room: u64) -> Result<Lock, Errno> {
+        let room = usize::try_from(room).map_err(|_| Errno::NOMEM)?;
         let (protection, flags) = (ProtFlags::READ, MapFlags::SHARED);
         // SAFETY: the kernel chooses addresses that nothing uses, and the bytes are never accessed,
         // so it does not matter that other processes change or truncate the file.
-        let at = unsafe { mmap(ptr::null_mut(), len, protection, flags, file, 0) }?;
+        let at = unsafe { mmap(ptr::null_mut(), room, protection, flags, file, 0) }?;
         let at = NonNull::new(at.cast::<u8>()).ok_or(Errno::NOMEM)?;
-        let lock = Lock { at, len };
-        lock.again()?;
-        Ok(lock)
+        Ok(Lock { at, room, len: 0 })
     }
 
-    /// Locks the range again, with pages that were added since.
+    /// Locks the first bytes up to `end`. If all mapped bytes are locked already, they are locked
+    /// again, with pages that were added since.
     ///
     /// # Errors
-    /// Of mlock(2).
-    pub fn again(&self) -> Result<(), Errno> {
-        let mut done = 0;
-        while done < self.len {
-            let window = WINDOW.min(self.len - done);
+    /// Of mlock(2). ENOMEM: a limit is reached, or the file has become shorter.
+    pub fn extend(&mut self, end: u64) -> Result<(), Errno> {
+        let end = usize::try_from(end).map_or(self.room, |end| end.min(self.room));
+        let mut done = match self.len == self.room {
+            true => 0,
+            false => self.len,
+        };
+        while done < end {
+            let window = WINDOW.min(end - done);
             // SAFETY: the range lies within the mapping, which lives as long as `self`.
             unsafe { mlock(self.at.as_ptr().add(done).cast(), window) }?;
             done += window;
         }
+        self.len = self.len.max(done);
         Ok(())
+    }
+
+    /// Unlocks all but the first `room` bytes.
+    pub fn shrink(&mut self, room: u64) {
+        let page = page_size() as usize;
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
+        let kept = room.checked_next_multiple_of(page).unwrap_or(usize::MAX);
+        if kept == 0 || kept >= self.room {
+            return;
+        }
+        // SAFETY: the range is the end of the mapping, begins at a page, and nothing refers to it.
+        let unmapped = unsafe { munmap(self.at.as_ptr().add(kept).cast(), self.room - kept) };
+        if unmapped.is_ok() {
+            self.room = room;
+            self.len = self.len.min(room);
+        }
+    }
+
+    /// The number of mapped bytes.
+    pub fn room(&self) -> u64 {
+        self.room as u64
     }
 
     /// The number of locked bytes.
@@ -70,7 +99,7 @@ impl Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's own, and nothing refers to its bytes.
-        let _ = unsafe { munmap(self.at.as_ptr().cast(), self.len) };
+        let _ = unsafe { munmap(self.at.as_ptr().cast(), self.room) };
     }
 }
 
@@ -99,7 +128,10 @@ impl Limits {
         let privileged = effective.is_some_and(|set| set >> CAP_IPC_LOCK & 1 == 1);
         let bytes = match privileged {
             true => u64::MAX,
-            false => getrlimit(Resource::Memlock).current.unwrap_or(u64::MAX),
+            false => {
+                let limit = getrlimit(Resource::Memlock).current;
+                limit.map_or(u64::MAX, |limit| limit - limit % page_size())
+            }
         };
         let most = proc::number(proc::read("/proc/sys/vm/max_map_count").trim_ascii());
         // The other half is for the program itself, its libraries and its threads.
@@ -140,11 +172,19 @@ mod tests {
             .unwrap()
             .to_owned();
         file.write_all(&[1; 20_000]).unwrap();
-        let lock = Lock::new(file.as_file(), 8192).unwrap();
+        let mut lock = Lock::new(file.as_file(), 16384).unwrap();
+        assert_eq!(locked(&name), 0);
+        lock.extend(8192).unwrap();
         assert_eq!((lock.len(), locked(&name)), (8192, 8192));
-        lock.again().unwrap();
+        lock.extend(16384).unwrap();
+        assert_eq!((lock.len(), locked(&name)), (16384, 16384));
+        lock.extend(16384).unwrap();
+        lock.shrink(4096);
+        assert_eq!((lock.room(), lock.len(), locked(&name)), (4096, 4096, 4096));
         drop(lock);
         assert_eq!(locked(&name), 0);
+        let mut longer = Lock::new(file.as_file(), 1 << 20).unwrap();
+        assert!(longer.extend(1 << 20).is_err());
         assert!(Lock::new(file.as_file(), 1 << 62).is_err());
     }
 }

@@ -74,10 +74,12 @@ pub fn text(status: &Status, name: &str) -> String {
         let _ = writeln!(text, "# TYPE nowait_keep_{name} {kind}");
         for path in &status.paths {
             let (label, value) = (escaped(&path.path), value(&path.numbers));
-            let _ = writeln!(
-                text,
-                "nowait_keep_{name}{{keep=\"{keep}\",path=\"{label}\"}} {value}"
-            );
+            let _ = write!(text, "nowait_keep_{name}{{keep=\"{keep}\",path=\"{label}\"");
+            // Paths that are not UTF-8 are told apart by it.
+            if let Some(hex) = &path.path_hex {
+                let _ = write!(text, ",path_hex=\"{hex}\"");
+            }
+            let _ = writeln!(text, "}} {value}");
         }
     }
     let of_all = [
@@ -132,11 +134,18 @@ mod tests {
             },
             unknown: None,
         };
-        let text = text(&Status::new(false, "1G".into(), vec![path]), "web");
+        let other = PathStatus {
+            path: "\u{fffd}".into(),
+            path_hex: Some("ff".into()),
+            ..path.clone()
+        };
+        let text = text(&Status::new(false, "1G".into(), vec![path, other]), "web");
+        let hex = "nowait_keep_size_bytes{keep=\"web\",path=\"\u{fffd}\",path_hex=\"ff\"} 7\n";
+        assert!(text.contains(hex), "{text}");
         let line = "nowait_keep_size_bytes{keep=\"web\",path=\"a\\\"\\\\\\nb\"} 7\n";
         assert!(text.contains(line), "{text}");
         let count = |start| text.lines().filter(|line| line.starts_with(start)).count();
         assert_eq!(count("# TYPE "), METRICS.len() + 3);
-        assert_eq!(count("nowait_keep_"), METRICS.len() + 3);
+        assert_eq!(count("nowait_keep_"), 2 * METRICS.len() + 3);
     }
 }

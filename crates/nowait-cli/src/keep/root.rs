@@ -4,18 +4,18 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::ops::Bound;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nowait::walk;
 use nowait_page_cache::{FileRef, Given, Kinds, PseudoDevices, Reporter, TreeRoot, given};
-use rustix::fs::{AtFlags, CWD, Dir as Listing, FileType, OFlags, Stat};
+use rustix::fs::{AtFlags, CWD, FileType, OFlags};
 use rustix::io::Errno;
 
+use super::directory::{Directory, Names, id};
 use super::entry::Entry;
+use super::target::Target;
 use super::watch::{Purpose, Watches, way};
 
 /// The means of a listing.
@@ -24,19 +24,6 @@ pub struct Context<'a> {
     pub pseudo: &'a PseudoDevices,
     pub reporter: &'a dyn Reporter,
     pub one_file_system: bool,
-}
-
-/// A directory, and its regular files.
-#[derive(Debug, Default)]
-pub struct Directory {
-    /// Device and inode number.
-    id: (u64, u64),
-    /// The modification time, if no change within the same tick of the clock can be missed.
-    modified: Option<(i64, i64)>,
-    watch: Option<i32>,
-    /// The names of directories.
-    below: Vec<OsString>,
-    pub files: BTreeMap<OsString, Entry>,
 }
 
 /// A given path.
@@ -48,7 +35,9 @@ pub struct Root {
     /// The tree, if the path is a directory; and the open directory while files are examined.
     tree: Option<Arc<TreeRoot>>,
     open: Option<Arc<OwnedFd>>,
+    /// The watches of the directories that the path leads through, and how many of these have none.
     way: Vec<(i32, Purpose)>,
+    way_unwatched: u64,
     /// The bytes that were read, and that part of them which had been resident before.
     pub read: u64,
     pub read_again: u64,
@@ -57,9 +46,6 @@ pub struct Root {
     /// A message about files of unknown residency was printed.
     pub said_unknown: bool,
 }
-
-/// A change of the directory within this time after it was listed may have the same time stamp.
-const TICK: Duration = Duration::from_secs(2);
 
 impl Root {
     /// A path that was not looked at yet.
@@ -71,6 +57,7 @@ impl Root {
             tree: None,
             open: None,
             way: Vec::new(),
+            way_unwatched: 0,
             read: 0,
             read_again: 0,
             said: String::new(),
@@ -82,18 +69,15 @@ impl Root {
     pub fn renumbered(mut self, number: usize) -> Root {
         self.number = number;
         self.way.clear();
-        for directory in self.directories.values_mut() {
-            directory.watch = None;
-            // It is watched when it is listed.
-            directory.modified = None;
-        }
+        self.directories.values_mut().for_each(Directory::unwatched);
         self
     }
 
     /// The number of directories without a watch.
     pub fn unwatched(&self) -> u64 {
         let listed = self.directories.values().filter(|_| self.tree.is_some());
-        listed.filter(|directory| directory.watch.is_none()).count() as u64
+        let unwatched = listed.filter(|directory| directory.watch.is_none());
+        self.way_unwatched + unwatched.count() as u64
     }
 
     /// Looks where the path leads, and lists the directories that have changed. Returns false if the
@@ -112,10 +96,8 @@ impl Root {
                 let name = self.path.file_name().unwrap_or_default().to_owned();
                 if self.tree.take().is_some() || !self.directories.contains_key(&parent) {
                     self.clear(context.watches);
-                    let directory = Directory {
-                        files: BTreeMap::from([(name, Entry::default())]),
-                        ..Directory::default()
-                    };
+                    let mut directory = Directory::default();
+                    directory.files.insert(name, Entry::default());
                     self.directories.insert(parent, directory);
                 }
                 true
@@ -159,10 +141,13 @@ impl Root {
     /// Watches the names that the path leads through.
     fn watch_way(&mut self, watches: &mut Watches) {
         let before = std::mem::take(&mut self.way);
+        self.way_unwatched = 0;
         for (directory, name) in way(&self.path) {
             let purpose = Purpose::Way(self.number, name);
-            let watch = watches.add(&directory, purpose.clone());
-            self.way.extend(watch.map(|watch| (watch, purpose)));
+            match watches.add(&directory, purpose.clone()) {
+                Some(watch) => self.way.push((watch, purpose)),
+                None => self.way_unwatched += 1,
+            }
         }
         for (watch, purpose) in before {
             if !self.way.contains(&(watch, purpose.clone())) {
@@ -266,10 +251,10 @@ impl Root {
             false => walk::open_beneath(root, relative, flags)
                 .map_err(|e| e.errno().map_or(Errno::IO, Errno::from_raw_os_error)),
         };
-        let known = self.directories.get(path);
-        if let Some(known) = known.filter(|known| !new && known.modified.is_some())
+        if let Some(known) = self.directories.get(path).filter(|_| !new)
+            && known.watch.is_none_or(|watch| context.watches.has(watch))
             && let Ok(stat) = rustix::fs::statat(root, or_dot(relative), AtFlags::SYMLINK_NOFOLLOW)
-            && (known.id, known.modified) == (id(&stat), Some(modified(&stat)))
+            && known.is_unchanged(&stat)
         {
             return Ok(known.below.clone());
         }
@@ -277,31 +262,24 @@ impl Root {
         let opened = open(flags)?;
         let stat = rustix::fs::fstat(&opened)?;
         let elsewhere = stat.st_dev != root_device;
-        if elsewhere && (context.one_file_system || context.pseudo.kind(stat.st_dev).is_some()) {
+        let skipped = context.one_file_system || context.pseudo.kind(stat.st_dev).is_some();
+        if (elsewhere && skipped) || self.is_above(path, id(&stat)) {
             self.remove(path, context.watches);
             return Ok(Vec::new());
         }
-        // The watch comes first, so that no change is missed.
+        // The watch comes first, so that no change is missed. The path may lead to another directory
+        // by now.
         let purpose = Purpose::Tree(self.number, path.to_path_buf());
-        let watch = context.watches.add(path, purpose.clone());
-        let (files, below) = names(opened)?;
+        let watch = context.watches.add_open(&opened, purpose.clone());
+        let names = Names::of(opened)?;
+        let below = names.below.clone();
         let mut directory = self.directories.remove(path).unwrap_or_default();
         if let Some(old) = directory.watch.filter(|old| Some(*old) != watch) {
             context.watches.remove(old, &purpose);
         }
-        if directory.id != id(&stat) {
-            // The entries of a directory that was replaced are other files, as the next look tells.
-            directory.id = id(&stat);
-        }
+        let before = std::mem::take(&mut directory.below);
+        directory.listed(&stat, names);
         directory.watch = watch;
-        directory.modified = is_settled(&stat).then(|| modified(&stat));
-        directory
-            .files
-            .retain(|name, _| files.binary_search(name).is_ok());
-        for name in files {
-            directory.files.entry(name).or_default();
-        }
-        let before = std::mem::replace(&mut directory.below, below.clone());
         self.directories.insert(path.clone(), directory);
         for name in before {
             if below.binary_search(&name).is_err() {
@@ -309,6 +287,12 @@ impl Root {
             }
         }
         Ok(below)
+    }
+
+    /// Returns true if a directory above a path is this one, by a bind mount.
+    fn is_above(&self, path: &Path, id: (u64, u64)) -> bool {
+        let mut above = path.ancestors().skip(1);
+        above.any(|above| self.directories.get(above).is_some_and(|one| one.id == id))
     }
 
     /// Looks at a name that has changed in a directory of the tree. Returns the paths of the
@@ -373,11 +357,11 @@ impl Root {
         })
     }
 
-    /// The names of the files that follow a file in their order; of all files without one.
-    pub fn entries_after<'a>(
+    /// The files that follow a file in their order; all files without one.
+    pub fn targets_after<'a>(
         &'a self,
         after: Option<&'a (Arc<Path>, OsString)>,
-    ) -> impl Iterator<Item = (&'a Arc<Path>, &'a OsString)> {
+    ) -> impl Iterator<Item = Target> {
         let first = match after {
             Some((path, _)) => Bound::Included(&**path),
             None => Bound::Unbounded,
@@ -389,8 +373,18 @@ impl Root {
                 _ => Bound::Unbounded,
             };
             let files = directory.files.range::<OsStr, _>((first, Bound::Unbounded));
-            files.map(move |(name, _)| (path, name))
+            files.map(move |(name, _)| Target::new(self.number, path, name))
         })
+    }
+
+    /// The files of a directory and below it.
+    pub fn targets_below(&self, path: &Path) -> Vec<Target> {
+        let directories = self.below(path);
+        let targets = directories.flat_map(|(directory, known)| {
+            let names = known.files.keys();
+            names.map(|name| Target::new(self.number, directory, name))
+        });
+        targets.collect()
     }
 
     /// All files in their order, to be changed.
@@ -425,52 +419,4 @@ fn or_dot(relative: &Path) -> &Path {
         true => Path::new("."),
         false => relative,
     }
-}
-
-fn id(stat: &Stat) -> (u64, u64) {
-    (stat.st_dev, stat.st_ino)
-}
-
-fn modified(stat: &Stat) -> (i64, i64) {
-    (stat.st_mtime, stat.st_mtime_nsec as i64)
-}
-
-/// Returns true if a later change has another time stamp.
-fn is_settled(stat: &Stat) -> bool {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let limit = now.unwrap_or_default().saturating_sub(TICK);
-    stat.st_mtime < limit.as_secs() as i64
-}
-
-/// The names of regular files and of directories, each in order.
-fn names(directory: OwnedFd) -> Result<(Vec<OsString>, Vec<OsString>), Errno> {
-    let (mut files, mut below) = (Vec::new(), Vec::new());
-    let mut listing = Listing::new(directory)?;
-    while let Some(entry) = listing.read() {
-        let entry = entry?;
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if name == "." || name == ".." {
-            continue;
-        }
-        let kind = match entry.file_type() {
-            FileType::Unknown => {
-                let at = listing.fd()?.as_fd().try_clone_to_owned();
-                let at = at.map_err(|_| Errno::MFILE)?;
-                rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)
-                    .map_or(FileType::Unknown, |stat| {
-                        FileType::from_raw_mode(stat.st_mode)
-                    })
-            }
-            kind => kind,
-        };
-        match kind {
-            FileType::RegularFile => files.push(name.to_owned()),
-            FileType::Directory => below.push(name.to_owned()),
-            // Links are not followed here.
-            _ => {}
-        }
-    }
-    files.sort_unstable();
-    below.sort_unstable();
-    Ok((files, below))
 }

@@ -1,12 +1,13 @@
 //! The settings of a run, the list of paths, and the files that the status is written to.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nowait_page_cache::Allowed;
 
 use super::report::Reports;
-use super::status::{self, Status, StatusFile};
+use super::status::Status;
+use super::status_file::{StatusFile, replace};
 use super::{list, prometheus};
 use crate::name::DisplayPath;
 
@@ -54,7 +55,7 @@ impl Settings {
         if let Some(file) = &self.prometheus {
             let name = file.file_stem().unwrap_or_default().to_string_lossy();
             let text = prometheus::text(status, &name);
-            if let Err(e) = status::replace(file, text.as_bytes(), PUBLIC) {
+            if let Err(e) = replace(file, text.as_bytes(), PUBLIC) {
                 reports.say_of(file, e);
             }
         }
@@ -63,9 +64,13 @@ impl Settings {
 
 impl Drop for Settings {
     fn drop(&mut self) {
-        // Numbers of a process that has ended are wrong.
         if let Some(file) = &self.prometheus {
-            let _ = std::fs::remove_file(file);
+            remove(file);
         }
     }
+}
+
+/// Removes the file for Prometheus: numbers of a process that has ended are wrong.
+pub fn remove(file: &Path) {
+    let _ = std::fs::remove_file(file);
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -83,6 +83,17 @@ impl Watches {
         }
     }
 
+    /// Watches an open directory. Unlike its path, the descriptor cannot lead to another directory.
+    pub fn add_open(&mut self, directory: &OwnedFd, purpose: Purpose) -> Option<i32> {
+        let link = format!("/proc/thread-self/fd/{}", directory.as_raw_fd());
+        self.add(Path::new(&link), purpose)
+    }
+
+    /// Returns true if the kernel has not ended a watch.
+    pub fn has(&self, watch: i32) -> bool {
+        self.purposes.contains_key(&watch)
+    }
+
     /// Ends a purpose of a watch, and the watch with the last one.
     pub fn remove(&mut self, watch: i32, purpose: &Purpose) {
         let Some(purposes) = self.purposes.get_mut(&watch) else {
@@ -119,13 +130,18 @@ impl Watches {
     }
 }
 
-/// Takes all events from the kernel's queue. Returns true if there were some.
+/// The most events that are taken at once, so that signals are handled in between.
+const MAX_TAKEN: usize = 16_384;
+
+/// Takes events from the kernel's queue. Returns true if there were some.
 pub fn read(fd: &OwnedFd, events: &mut Events) -> bool {
     let mut buffer = [const { MaybeUninit::uninit() }; 16 << 10];
     let mut reader = inotify::Reader::new(fd, &mut buffer);
-    let mut some = false;
-    while let Ok(event) = reader.next() {
-        some = true;
+    let mut taken = 0;
+    // What is in the buffer is not in the kernel's queue any more.
+    while taken < MAX_TAKEN || !reader.is_buffer_empty() {
+        let Ok(event) = reader.next() else { break };
+        taken += 1;
         let flags = event.events();
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             events.overflow();
@@ -136,7 +152,7 @@ pub fn read(fd: &OwnedFd, events: &mut Events) -> bool {
             events.changed(event.wd(), name.to_owned());
         }
     }
-    some
+    taken > 0
 }
 
 /// The directories and names that a path leads through, also by symbolic links. If one of these names
