@@ -17,7 +17,7 @@ use program::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use slowdisk::Filesystem;
+use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
 use tempfile::TempDir;
 
 /// A running `nowait keep`, and the messages to its service manager.
@@ -487,13 +487,18 @@ fn sighup_reads_the_list_again() {
     // Changes are still noticed.
     fs::rename(cold(dir.path().join("new"), 2 * MIB), &b).unwrap();
     wait_until("the lock of the new file", || keep.locked() == 2 * MIB);
-    // A list without paths changes nothing.
+    // A list without paths changes nothing, and neither does one that has vanished.
     write(&[]);
     keep.reload();
     assert_eq!(keep.locked(), 2 * MIB);
+    fs::remove_file(&list).unwrap();
+    keep.reload();
+    assert_eq!(keep.locked(), 2 * MIB);
+    let name = list.display();
     let why = format!(
-        "nowait: {}: the list has no paths; the paths stay as they were\n",
-        list.display()
+        "nowait: {name}: the list has no paths; the paths stay as they were\n\
+         nowait: {name}: cannot read the list: No such file or directory (os error 2); the paths stay \
+         as they were\n"
     );
     assert_eq!(keep.end(), why);
 }
@@ -514,6 +519,55 @@ fn the_service_manager_hears_of_all_states() {
     keep.hears("READY=1");
     keep.signal(Signal::TERM);
     keep.hears("STOPPING=1");
+    assert!(keep.child.wait().unwrap().success());
+}
+
+#[test]
+fn a_service_manager_that_does_not_listen_is_not_waited_for() {
+    let dir = directory();
+    let path = cold(dir.path().join("file"), MIB);
+    let mut command = nowait(["keep", "--lock", word(&path)]);
+    // The queue of the socket is soon full.
+    command.env("WATCHDOG_USEC", "200");
+    let keep = Keep::spawn(command);
+    wait_until("the lock", || keep.locked() == MIB);
+    let fills = UnixDatagram::unbound().unwrap();
+    fills.set_nonblocking(true).unwrap();
+    let socket = keep._directory.path().join("notify");
+    wait_until("a full queue", || fills.send_to(b"x", &socket).is_err());
+    fs::rename(cold(dir.path().join("new"), 2 * MIB), &path).unwrap();
+    wait_until("the lock of the new file", || keep.locked() == 2 * MIB);
+    assert_eq!(keep.end(), "");
+}
+
+#[test]
+fn a_device_that_hangs_is_not_waited_for() {
+    slowdisk::require!(slowdisk::available());
+    let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
+    let fill = |path: &Path| drop(cold(path.join("file"), MIB));
+    let mount = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
+    let path = mount.path().join("file");
+    let place = slowdisk::extents(&File::open(&path).unwrap()).unwrap();
+    for range in place {
+        disk.inject(Fault::stall(range).reads_only());
+    }
+    let mut command = nowait(["keep", word(&path)]);
+    command.env("WATCHDOG_USEC", "200000");
+    let mut keep = Keep::ready(command);
+    wait_until("a read reaches the device", || disk.stalled() > 0);
+    for _ in 0..3 {
+        keep.hears("WATCHDOG=1");
+    }
+    keep.signal(Signal::TERM);
+    keep.hears("STOPPING=1");
+    let state = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", keep.child.id())).unwrap();
+        stat.rsplit(") ").next().unwrap().chars().next()
+    };
+    // The process ends. The kernel may keep the thread that waits for the device.
+    wait_until("the end", || state() == Some('Z'));
+    assert!(disk.stalled() > 0);
+    disk.release_all();
     assert!(keep.child.wait().unwrap().success());
 }
 
@@ -607,6 +661,194 @@ fn holes_are_neither_read_nor_counted() {
     });
     assert_eq!(keep.status()["total"]["size"], 2 * MIB);
     assert_eq!(keep.end(), "");
+}
+
+#[test]
+fn files_with_holes_are_touched_not_locked() {
+    let dir = directory();
+    let path = dir.path().join("sparse");
+    let file = File::create(&path).unwrap();
+    file.write_all_at(&vec![1; MIB as usize], 8 * MIB).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    evict(&path);
+    let whole = cold(dir.path().join("whole"), MIB);
+    let keep = Keep::start(&["--lock", word(dir.path())]);
+    wait_until("the lock", || keep.locked() == MIB);
+    wait_until("the data", || cached(&path) == [(8 * MIB, 9 * MIB)]);
+    evict(&whole);
+    assert_eq!(cached_bytes(&whole), MIB);
+    let why = format!(
+        "nowait: {}: 1M of 1 file are touched, not locked: files with holes\n",
+        dir.path().display()
+    );
+    assert_eq!(keep.end(), why);
+}
+
+#[test]
+fn a_part_of_a_file_with_holes_is_its_first_data() {
+    let dir = directory();
+    let path = dir.path().join("sparse");
+    let file = File::create(&path).unwrap();
+    for at in [1, 3, 5] {
+        file.write_all_at(&vec![1; MIB as usize], at * MIB).unwrap();
+    }
+    file.sync_all().unwrap();
+    drop(file);
+    evict(&path);
+    // Data behind the planned part does not count.
+    program::touch(&path, 5 * MIB..6 * MIB);
+    let keep = Keep::start(&["--budget", "2M", word(&path)]);
+    let planned = |ranges: &[(u64, u64)]| ranges.starts_with(&[(MIB, 2 * MIB), (3 * MIB, 4 * MIB)]);
+    wait_until("the first data", || planned(&cached(&path)));
+    assert_eq!(keep.end(), "");
+}
+
+#[test]
+fn the_budget_is_not_exceeded_while_files_change() {
+    let dir = directory();
+    let tree = dir.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    let files: Vec<PathBuf> = (0..8)
+        .map(|number| cold(tree.join(number.to_string()), 4 * MIB))
+        .collect();
+    let keep = Keep::start(&["--budget", "9M", word(&tree)]);
+    let sum = || files.iter().map(|file| cached_bytes(file)).sum::<u64>();
+    let fill = |bytes: u64| {
+        wait_until("the budget is used", || {
+            let sum = sum();
+            assert!(sum <= bytes, "{sum}");
+            sum == bytes
+        });
+    };
+    fill(9 * MIB);
+    for number in [0, 1, 0] {
+        fs::rename(cold(dir.path().join("new"), 5 * MIB), &files[number]).unwrap();
+        // Its old size is given to others before it is read.
+        fill(9 * MIB);
+    }
+    assert_eq!(keep.end(), "");
+}
+
+#[test]
+fn a_link_that_takes_the_place_of_a_directory_is_not_followed() {
+    let dir = directory();
+    let tree = dir.path().join("tree");
+    fs::create_dir_all(tree.join("below")).unwrap();
+    let outside = dir.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    let secret = cold(outside.join("file"), MIB);
+    let file = cold(tree.join("below/file"), MIB);
+    let keep = Keep::start(&[word(&tree)]);
+    wait_cached(&file, MIB);
+    fs::rename(tree.join("below"), dir.path().join("moved")).unwrap();
+    symlink(&outside, tree.join("below")).unwrap();
+    wait_until("nothing", || keep.status()["total"]["files"] == 0);
+    // What happens behind the link raises no event here.
+    let new = cold(dir.path().join("new"), MIB);
+    fs::rename(&new, outside.join("new")).unwrap();
+    let last = cold(dir.path().join("last"), MIB);
+    fs::rename(&last, tree.join("last")).unwrap();
+    wait_cached(&tree.join("last"), MIB);
+    keep.reload();
+    wait_until("one file", || keep.status()["total"]["files"] == 1);
+    assert_eq!(cached_bytes(&secret), 0);
+    assert_eq!(cached_bytes(&outside.join("new")), 0);
+    assert_eq!(keep.end(), "");
+}
+
+#[test]
+fn names_may_have_any_bytes() {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let dir = directory();
+    let tree = dir.path().join(std::ffi::OsStr::from_bytes(b"a\n\xff"));
+    fs::create_dir(&tree).unwrap();
+    let name = std::ffi::OsString::from_vec(b"new\nline \"\xfe".to_vec());
+    let file = cold(tree.join(&name), MIB);
+    let metrics = dir.path().join("keep.prom");
+    let mut command = nowait(["keep", "--prometheus", word(&metrics)]);
+    command.arg(&tree);
+    let keep = Keep::ready(command);
+    wait_cached(&file, MIB);
+    fs::rename(cold(dir.path().join("new"), 2 * MIB), &file).unwrap();
+    wait_cached(&file, 2 * MIB);
+    wait_until("the status", || keep.status()["total"]["size"] == 2 * MIB);
+    let hex: String = tree
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let status = keep.status();
+    assert_eq!(status["paths"][0]["path_hex"], hex.as_str());
+    let label = format!("path_hex=\"{hex}\"}} {}\n", 2 * MIB);
+    wait_until("the metrics", || {
+        let text = fs::read_to_string(&metrics).unwrap_or_default();
+        text.contains(&format!("a\\n\u{fffd}\",{label}"))
+    });
+    let table = run(&mut nowait(["keep", "--status"])).done();
+    let shown = table.text().lines().filter(|line| line.contains("/a"));
+    assert!(
+        shown.count() >= 1 && !table.text().contains("/a\n"),
+        "{table:?}"
+    );
+    assert_eq!(keep.end(), "");
+}
+
+#[test]
+fn a_runtime_directory_of_another_user_is_not_used() {
+    let dir = open_directory();
+    let path = cold(dir.path().join("file"), MIB);
+    std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+    let runtime = open_directory();
+    fs::create_dir_all(runtime.path().join("nowait/keep")).unwrap();
+    let (mut command, _copy) = as_nobody(["keep", word(&path)]);
+    command.env("XDG_RUNTIME_DIR", runtime.path());
+    let keep = Keep::ready(command);
+    wait_cached(&path, MIB);
+    let why =
+        "nowait: there will be no status for --status: the directory belongs to another user\n";
+    assert_eq!(keep.end(), why);
+    let left = fs::read_dir(runtime.path().join("nowait/keep")).unwrap();
+    assert_eq!(left.count(), 0);
+}
+
+#[test]
+fn all_keys_of_the_status_are_documented() {
+    fn keys(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(map) => map.iter().for_each(|(key, value)| {
+                found.push(key.clone());
+                keys(value, found);
+            }),
+            Value::Array(list) => list.iter().for_each(|value| keys(value, found)),
+            _ => {}
+        }
+    }
+    let dir = directory();
+    let path = cold(dir.path().join("file"), MIB);
+    let keep = Keep::start(&[word(&path)]);
+    let report = run(&mut nowait(["keep", "--status", "--json"]))
+        .done()
+        .json();
+    let mut printed = vec!["path_hex".into()];
+    keys(&report, &mut printed);
+    printed.sort();
+    printed.dedup();
+    let help = run(&mut nowait(["keep", "--help"])).done();
+    let json = help.text().split("JSON (--status --json)").nth(1).unwrap();
+    let words = json
+        .split("Later programs")
+        .next()
+        .unwrap()
+        .split('"')
+        .skip(1)
+        .step_by(2);
+    let mut documented: Vec<&str> = words.collect();
+    documented.sort_unstable();
+    documented.dedup();
+    assert_eq!(printed, documented);
+    keep.end();
 }
 
 #[test]

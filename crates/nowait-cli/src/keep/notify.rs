@@ -14,7 +14,9 @@ use super::status::Status;
 /// The longest wait for a service manager whose queue of messages is full. A message that it does not
 /// take is lost.
 const WAIT: Duration = Duration::from_secs(1);
-const WAIT_FOR_STATUS: Duration = Duration::from_millis(1);
+
+/// The same for messages that are repeated.
+const SHORT_WAIT: Duration = Duration::from_millis(100);
 
 /// Sends the states. A service manager that does not listen is no reason to end.
 fn send(states: &[NotifyState<'_>], wait: Duration) {
@@ -55,12 +57,12 @@ pub fn stopping() {
 
 /// Tells what is resident.
 pub fn status(status: &Status) {
-    send(&[NotifyState::Status(&status.line())], WAIT_FOR_STATUS);
+    send(&[NotifyState::Status(&status.line())], SHORT_WAIT);
 }
 
 /// The program is alive.
 pub fn alive() {
-    send(&[NotifyState::Watchdog], WAIT);
+    send(&[NotifyState::Watchdog], SHORT_WAIT);
 }
 
 /// The interval at which [`alive`] is to be called; `None` if nothing waits for it.
