@@ -1,6 +1,6 @@
 //! The files of all given paths: where they are, and what was found when they were last looked at.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::entry::{Entry, Look};
 use super::report::Reports;
 use super::root::{Changed, Context, Root};
 use super::target::Target;
-use super::watch::{Purpose, Watches};
+use super::watch::Watches;
 use crate::name::plural;
 
 /// The given paths, their files, and the watches of their directories.
@@ -45,15 +45,13 @@ impl Files {
     /// Replaces the list of paths. The files of paths that stay remain as they are.
     pub fn set_paths(&mut self, paths: Vec<PathBuf>) {
         self.watches.clear();
-        let mut old = std::mem::take(&mut self.roots);
-        let known = |(number, path): (usize, PathBuf)| {
-            let known = old.iter().position(|root| root.path == path);
-            match known {
-                Some(at) => old.swap_remove(at).renumbered(number),
-                None => Root::new(path, number),
-            }
+        let old = std::mem::take(&mut self.roots).into_iter();
+        let mut old: HashMap<PathBuf, Root> = old.map(|root| (root.path.clone(), root)).collect();
+        let root = |(number, path)| match old.remove(&path) {
+            Some(known) => known.renumbered(number),
+            None => Root::new(path, number),
         };
-        self.roots = paths.into_iter().enumerate().map(known).collect();
+        self.roots = paths.into_iter().enumerate().map(root).collect();
     }
 
     /// All files in their order.
@@ -169,15 +167,9 @@ impl Files {
         let mut names = Vec::new();
         let mut scans = HashSet::new();
         for (watch, name) in changed {
-            for purpose in self.watches.purposes(watch) {
-                match purpose {
-                    Purpose::Way(root, at) if *at == name => _ = scans.insert(*root),
-                    Purpose::Way(..) => {}
-                    Purpose::Tree(root, directory) => {
-                        names.push((*root, directory.clone(), name.clone()));
-                    }
-                }
-            }
+            scans.extend(self.watches.ways(watch, &name));
+            let trees = self.watches.trees(watch);
+            names.extend(trees.map(|(root, directory)| (*root, directory.clone(), name.clone())));
         }
         if names.is_empty() && scans.is_empty() {
             return Vec::new();

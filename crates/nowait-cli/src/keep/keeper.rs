@@ -44,8 +44,10 @@ const MEMORY_INTERVAL: Duration = Duration::from_secs(5);
 /// The window of the kernel's trigger.
 const PRESSURE_WINDOW: Duration = Duration::from_secs(2);
 
-/// The shortest time between two writes of the status.
+/// The shortest time between two writes of the status. A write that took a second of processor time is
+/// followed by a pause of `STATUS_PAUSE` seconds.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+const STATUS_PAUSE: u32 = 1000;
 
 /// The files, and the times at which something is to be done.
 pub struct Keeper {
@@ -68,7 +70,8 @@ pub struct Keeper {
     next_memory: Instant,
     /// The time at which a changed status is written.
     status_due: Option<Instant>,
-    status_written: Instant,
+    /// The time before which it is not written again.
+    next_status: Instant,
 }
 
 impl Keeper {
@@ -99,7 +102,7 @@ impl Keeper {
             look_cost: Duration::ZERO,
             next_memory: now,
             status_due: Some(now),
-            status_written: now,
+            next_status: now,
             settings,
             queue,
         };
@@ -322,8 +325,7 @@ impl Keeper {
     }
 
     fn changed_status(&mut self) {
-        let due = self.status_written + STATUS_INTERVAL;
-        self.status_due.get_or_insert(due);
+        self.status_due.get_or_insert(self.next_status);
     }
 
     /// Writes the status if it has changed and the last time is long enough ago.
@@ -333,10 +335,12 @@ impl Keeper {
             return;
         }
         self.status_due = None;
+        let cost = processor_time();
         let status = self.status();
-        self.status_written = Instant::now();
         notify::status(&status);
         self.settings.write(&status, &self.files.reports);
+        let cost = processor_time().saturating_sub(cost);
+        self.next_status = now + STATUS_INTERVAL.max(cost * STATUS_PAUSE);
     }
 
     fn status(&mut self) -> Status {

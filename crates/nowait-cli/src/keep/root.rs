@@ -151,7 +151,7 @@ impl Root {
         }
         for (watch, purpose) in before {
             if !self.way.contains(&(watch, purpose.clone())) {
-                watches.remove(watch, &purpose);
+                watches.remove(watch, purpose);
             }
         }
     }
@@ -166,7 +166,7 @@ impl Root {
 
     fn unwatch(&self, path: &Path, directory: &Directory, watches: &mut Watches) {
         if let Some(watch) = directory.watch {
-            watches.remove(watch, &Purpose::Tree(self.number, path.to_owned()));
+            watches.remove(watch, Purpose::Tree(self.number, path.to_owned()));
         }
     }
 
@@ -275,7 +275,7 @@ impl Root {
         let below = names.below.clone();
         let mut directory = self.directories.remove(path).unwrap_or_default();
         if let Some(old) = directory.watch.filter(|old| Some(*old) != watch) {
-            context.watches.remove(old, &purpose);
+            context.watches.remove(old, purpose);
         }
         let before = std::mem::take(&mut directory.below);
         directory.listed(&stat, names);

@@ -1,8 +1,8 @@
 //! The directories whose changes inotify(7) reports. A change is a name in a directory. What the
 //! change was is not looked at: the keeper examines the name.
 
-use std::collections::HashMap;
-use std::ffi::OsString;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::events::Events;
 
-/// The purpose of a watch.
+/// A purpose of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The directory belongs to the tree of the path with this number.
@@ -23,10 +23,45 @@ pub enum Purpose {
     Way(usize, OsString),
 }
 
+/// The purposes of a watch. A directory may have the files of very many given paths.
+#[derive(Default)]
+struct Purposes {
+    trees: HashSet<(usize, PathBuf)>,
+    /// The numbers of paths, by their names in the directory.
+    ways: HashMap<OsString, HashSet<usize>>,
+}
+
+impl Purposes {
+    fn add(&mut self, purpose: Purpose) {
+        match purpose {
+            Purpose::Tree(number, path) => _ = self.trees.insert((number, path)),
+            Purpose::Way(number, name) => _ = self.ways.entry(name).or_default().insert(number),
+        }
+    }
+
+    fn remove(&mut self, purpose: Purpose) {
+        match purpose {
+            Purpose::Tree(number, path) => _ = self.trees.remove(&(number, path)),
+            Purpose::Way(number, name) => {
+                if let Some(numbers) = self.ways.get_mut(&name) {
+                    numbers.remove(&number);
+                    if numbers.is_empty() {
+                        self.ways.remove(&name);
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.trees.is_empty() && self.ways.is_empty()
+    }
+}
+
 /// Watches of directories.
 pub struct Watches {
     inotify: Option<Arc<OwnedFd>>,
-    purposes: HashMap<i32, Vec<Purpose>>,
+    purposes: HashMap<i32, Purposes>,
     /// The last reason for which a directory could not be watched.
     pub why: Option<Errno>,
 }
@@ -68,10 +103,7 @@ impl Watches {
         };
         match inotify::add_watch(&**fd, directory, TREE) {
             Ok(watch) => {
-                let purposes = self.purposes.entry(watch).or_default();
-                if !purposes.contains(&purpose) {
-                    purposes.push(purpose);
-                }
+                self.purposes.entry(watch).or_default().add(purpose);
                 Some(watch)
             }
             // The directory was removed or replaced, which is an event in its parent.
@@ -95,11 +127,11 @@ impl Watches {
     }
 
     /// Ends a purpose of a watch, and the watch with the last one.
-    pub fn remove(&mut self, watch: i32, purpose: &Purpose) {
+    pub fn remove(&mut self, watch: i32, purpose: Purpose) {
         let Some(purposes) = self.purposes.get_mut(&watch) else {
             return;
         };
-        purposes.retain(|other| other != purpose);
+        purposes.remove(purpose);
         if purposes.is_empty() {
             self.forget(watch);
             if let Some(fd) = &self.inotify {
@@ -124,9 +156,17 @@ impl Watches {
         }
     }
 
-    /// The purposes of a watch.
-    pub fn purposes(&self, watch: i32) -> &[Purpose] {
-        self.purposes.get(&watch).map_or(&[], Vec::as_slice)
+    /// The numbers of the paths that lead through a name in a directory.
+    pub fn ways(&self, watch: i32, name: &OsStr) -> impl Iterator<Item = usize> {
+        let purposes = self.purposes.get(&watch);
+        let numbers = purposes.and_then(|purposes| purposes.ways.get(name));
+        numbers.into_iter().flatten().copied()
+    }
+
+    /// The numbers of the paths to whose trees a directory belongs, and its path there.
+    pub fn trees(&self, watch: i32) -> impl Iterator<Item = &(usize, PathBuf)> {
+        let purposes = self.purposes.get(&watch);
+        purposes.into_iter().flat_map(|purposes| &purposes.trees)
     }
 }
 
@@ -148,7 +188,7 @@ pub fn read(fd: &OwnedFd, events: &mut Events) -> bool {
         } else if flags.contains(ReadFlags::IGNORED) {
             events.ended.push(event.wd());
         } else if let Some(name) = event.file_name() {
-            let name = std::ffi::OsStr::from_bytes(name.to_bytes());
+            let name = OsStr::from_bytes(name.to_bytes());
             events.changed(event.wd(), name.to_owned());
         }
     }
