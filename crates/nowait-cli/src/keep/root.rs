@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nowait::walk;
-use nowait_page_cache::{FileRef, Given, Kinds, PseudoDevices, Reporter, TreeRoot, given};
-use rustix::fs::{AtFlags, CWD, FileType, OFlags};
+use nowait_page_cache::{
+    FileRef, Given, Kinds, OpenError, PseudoDevices, Reporter, TreeRoot, given,
+};
+use rustix::fs::{AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 
 use super::directory::{Directory, Names, id};
@@ -113,8 +115,10 @@ impl Root {
                     }
                     Err(why) => {
                         context.reporter.failure(&self.path, Some(why), &why);
-                        self.clear(context.watches);
-                        return false;
+                        if !OpenError::Os(why).is_shortage() {
+                            self.clear(context.watches);
+                        }
+                        return !self.directories.is_empty();
                     }
                 }
                 let path: Arc<Path> = self.path.as_path().into();
@@ -225,6 +229,9 @@ impl Root {
             let result = self.list_one(&root, &path, new, root_device, context);
             match result {
                 Ok(below) => rest.extend(below.iter().map(|name| path.join(name).into())),
+                Err(why) if OpenError::Os(why).is_shortage() => {
+                    context.reporter.failure(&path, Some(why), &why);
+                }
                 Err(why) => {
                     self.remove(&path, context.watches);
                     let vanished = matches!(why, Errno::NOENT | Errno::NOTDIR | Errno::LOOP);
@@ -245,21 +252,16 @@ impl Root {
         root_device: u64,
         context: &mut Context<'_>,
     ) -> Result<Vec<OsString>, Errno> {
-        let relative = path.strip_prefix(&self.path).unwrap_or(path);
-        let open = |flags| match relative.as_os_str().is_empty() {
-            true => Ok(rustix::fs::openat(root, ".", flags, 0.into())?),
-            false => walk::open_beneath(root, relative, flags)
-                .map_err(|e| e.errno().map_or(Errno::IO, Errno::from_raw_os_error)),
-        };
+        let relative = or_dot(path.strip_prefix(&self.path).unwrap_or(path));
         if let Some(known) = self.directories.get(path).filter(|_| !new)
             && known.watch.is_none_or(|watch| context.watches.has(watch))
-            && let Ok(stat) = rustix::fs::statat(root, or_dot(relative), AtFlags::SYMLINK_NOFOLLOW)
+            && let Ok(stat) = rustix::fs::statat(root, relative, AtFlags::SYMLINK_NOFOLLOW)
             && known.is_unchanged(&stat)
         {
             return Ok(known.below.clone());
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let opened = open(flags)?;
+        let opened = open(root, relative, flags)?;
         let stat = rustix::fs::fstat(&opened)?;
         let elsewhere = stat.st_dev != root_device;
         let skipped = context.one_file_system || context.pseudo.kind(stat.st_dev).is_some();
@@ -295,12 +297,22 @@ impl Root {
         above.any(|above| self.directories.get(above).is_some_and(|one| one.id == id))
     }
 
+    /// The type of a file of the tree.
+    fn kind(&mut self, path: &Path) -> Result<FileType, Errno> {
+        let root = self.root()?;
+        let relative = path.strip_prefix(&self.path).unwrap_or(path);
+        let stat = rustix::fs::fstat(open(&root, relative, OFlags::PATH | OFlags::CLOEXEC)?)?;
+        Ok(FileType::from_raw_mode(stat.st_mode))
+    }
+
     /// Looks at a name that has changed in a directory of the tree. Returns the paths of the
     /// directories whose files are to be examined, or of the file.
     pub fn look(&mut self, directory: &Path, name: &OsStr, context: &mut Context<'_>) -> Changed {
         let path = directory.join(name);
-        let stat = rustix::fs::statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW);
-        let kind = stat.map(|stat| FileType::from_raw_mode(stat.st_mode));
+        let kind = self.kind(&path);
+        if kind.is_err_and(|why| OpenError::Os(why).is_shortage()) {
+            return Changed::Nothing;
+        }
         let Some(parent) = self.directories.get_mut(directory) else {
             return Changed::Nothing;
         };
@@ -412,6 +424,12 @@ pub enum Changed {
     File,
     /// A directory is there.
     Tree(PathBuf),
+}
+
+/// Opens a file below a root. No symbolic link is followed.
+fn open(root: &OwnedFd, relative: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    walk::open_beneath(root, relative, flags)
+        .map_err(|e| e.errno().map_or(Errno::IO, Errno::from_raw_os_error))
 }
 
 fn or_dot(relative: &Path) -> &Path {
