@@ -21,7 +21,7 @@ const DEPTH: u32 = 32;
 /// A file may have grown by so many bytes since it was planned.
 const GROWTH: u64 = 1 << 20;
 
-/// What is read and locked at once.
+/// The files that are read and locked at once.
 #[derive(Default)]
 pub struct Batch {
     requests: Vec<Request>,

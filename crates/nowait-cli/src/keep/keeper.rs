@@ -22,7 +22,7 @@ use super::report::Reports;
 use super::root::Root;
 use super::settings::Settings;
 use super::status::{PathStatus, Status};
-use super::sweep::Sweep;
+use super::sweep::SweepPlace;
 use super::watch::Watches;
 use super::work::Work;
 
@@ -58,7 +58,7 @@ pub struct Keeper {
     plan: Plan,
     work: Work,
     started: Instant,
-    sweep: Sweep,
+    sweep: SweepPlace,
     /// The beginning of the last complete sweep.
     swept: Instant,
     /// The time at which the next sweep begins, or goes on.
@@ -95,7 +95,7 @@ impl Keeper {
             plan: Plan::new(settings.lock),
             work: Work::new(settings.rate),
             started: now,
-            sweep: Sweep::default(),
+            sweep: SweepPlace::default(),
             swept: now,
             next_sweep: now,
             overflowed: None,
@@ -225,7 +225,7 @@ impl Keeper {
         self.files.report_unknown();
         self.make_plan();
         self.files.close();
-        self.sweep = Sweep::default();
+        self.sweep = SweepPlace::default();
         self.swept = began;
         self.look_cost = processor_time().saturating_sub(cost);
         self.next_sweep = began + self.settings.interval;
@@ -255,7 +255,7 @@ impl Keeper {
             self.files.report_unknown();
             self.make_plan();
             self.swept = self.sweep.began.unwrap_or(began);
-            self.sweep = Sweep::default();
+            self.sweep = SweepPlace::default();
             next = self.swept + self.settings.interval;
         }
         let cost = processor_time().saturating_sub(cost);

@@ -72,7 +72,7 @@ impl Plan {
                 fits &= given == wanted;
                 let planned = given.min(entry.size);
                 if planned < entry.planned.min(entry.size) && !again {
-                    // What is evicted is read again if it is planned again.
+                    // Evicted bytes are read again if they are planned again.
                     entry.resident = entry.resident.min(planned);
                     smaller.push((Target::new(number, directory, name), planned, entry.id));
                 }

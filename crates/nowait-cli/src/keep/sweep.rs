@@ -16,7 +16,7 @@ const STEP_TIME: Duration = Duration::from_millis(100);
 
 /// The place of a sweep that goes on later.
 #[derive(Default)]
-pub struct Sweep {
+pub struct SweepPlace {
     /// The beginning of the sweep.
     pub began: Option<Instant>,
     /// The number of the path.
@@ -25,7 +25,7 @@ pub struct Sweep {
     after: Option<(Arc<Path>, OsString)>,
 }
 
-impl Sweep {
+impl SweepPlace {
     /// The files of the next step. Lists the paths when it comes to them.
     pub fn step(&mut self, files: &mut Files) -> Vec<Target> {
         let now = Instant::now();

@@ -178,7 +178,7 @@ pub fn read(fd: &OwnedFd, events: &mut Events) -> bool {
     let mut buffer = [const { MaybeUninit::uninit() }; 16 << 10];
     let mut reader = inotify::Reader::new(fd, &mut buffer);
     let mut taken = 0;
-    // What is in the buffer is not in the kernel's queue any more.
+    // Events in the buffer are not in the queue any more.
     while taken < MAX_TAKEN || !reader.is_buffer_empty() {
         let Ok(event) = reader.next() else { break };
         taken += 1;
