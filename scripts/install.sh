@@ -6,7 +6,7 @@ usage() {
     cat <<'USAGE'
 usage: [DESTDIR=DIR] scripts/install.sh PREFIX [LIBDIR]
 
-Installs the program with its preload library, the POSIX AIO library, the C library with its header, the manual pages, the completions and the licences below
+Installs the program with its preload library, the POSIX AIO library, the C library with its header, the unit for systemd, the manual pages, the completions and the licences below
 DESTDIR/PREFIX. LIBDIR is the directory of libraries (default: PREFIX/lib).
 USAGE
 }
@@ -63,6 +63,10 @@ for name in $("$built/nowait" generate); do
     esac
 done
 install -D -m 644 -t "$root$prefix/share/man/man7" man/*.7
+install -d "$root$prefix/lib/systemd/system"
+sed "s|/usr/bin/nowait|$prefix/bin/nowait|" contrib/systemd/nowait-keep@.service \
+    >"$root$prefix/lib/systemd/system/nowait-keep@.service"
+chmod 644 "$root$prefix/lib/systemd/system/nowait-keep@.service"
 install -D -m 644 -t "$root$prefix/share/doc/nowait" LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md
 
 # The dynamic linker finds libraries in /usr/local/lib by its cache.

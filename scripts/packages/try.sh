@@ -35,9 +35,11 @@ try "a program with readahead" says "usr" nowait run --stats -- ls /
 echo some bytes >/tmp/file
 try "fincore" says /tmp/file nowait fincore /tmp/file
 try "scan" says /etc/passwd nowait scan -r /etc
-for page in nowait nowait-doctor nowait-demo nowait-fincore nowait-warm nowait-evict nowait-cache nowait-scan nowait-du nowait-run; do
+for page in nowait nowait-doctor nowait-demo nowait-fincore nowait-warm nowait-evict nowait-keep nowait-cache nowait-scan nowait-du nowait-run nowait-learn; do
     try "man $page" says NAME man "$page"
 done
+try "the unit of nowait keep" grep -q "^ExecStart=/usr/bin/nowait keep " "/lib/systemd/system/nowait-keep@.service"
+try "its directory" test -d /etc/nowait/keep
 for page in nowait nowait-aio; do
     try "man 7 $page" says NAME man 7 "$page"
 done

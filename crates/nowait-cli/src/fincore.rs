@@ -8,6 +8,7 @@
 
 mod column;
 mod json;
+mod process;
 mod report;
 mod row;
 mod strip;
@@ -28,7 +29,8 @@ use crate::stop::Stop;
 use crate::terminal::Terminal;
 
 use column::{Columns, List};
-use nowait_page_cache::{LOOK, SeenInodes};
+use nowait_page_cache::{LOOK, SeenInodes, examine};
+use process::ProcessFiles;
 use report::{Form, Report};
 use row::{RangeFormat, Row};
 use top::Top;
@@ -38,6 +40,7 @@ use totals::Totals;
 #[derive(clap::Args)]
 #[command(
     disable_help_flag = true,
+    mut_arg("paths", |arg| arg.required_unless_present("pid")),
     after_long_help = r#"Columns (-o), by the names of fincore(1) of util-linux:
   SIZE              size of the file
   RES               cached memory, in whole pages
@@ -61,6 +64,10 @@ reasons are printed on standard error. Pseudo filesystems such as /proc are not 
 A PATH can also be a block device. Its pages are those that were read or written through the device, by a
 database or a program such as dd, and the metadata of some mounted filesystems. They are not the contents of
 files. Block devices below a directory are skipped.
+
+With --pid, the files are those that the process has open or mapped: regular files and block devices, also
+removed ones. Each is shown once, by the path in /proc/PID/fd or /proc/PID/maps. Processes of others need the
+rights of ptrace(2).
 
 The options differ from those of fincore(1) of util-linux in this: -r is accepted and ignored, where it means
 --raw there; -h is no help; numbers of bytes below 1024 have no unit B; -J excludes -n and --raw, and sizes in
@@ -111,6 +118,7 @@ changing the version.
 Examples:
   nowait fincore --top 10 /srv       the ten files with the most cached memory
   nowait fincore --map db/data       which parts of a file are cached
+  nowait fincore --pid 4711          the files that a process uses
   nowait fincore --watch db          repeats the table until Ctrl-C
   nowait fincore -nbo RES FILE       for a script: cached bytes
 
@@ -125,6 +133,16 @@ Exit status:
 pub struct Args {
     #[command(flatten)]
     paths: Paths,
+
+    /// Show the files that these processes have open or mapped
+    #[arg(
+        long,
+        value_name = "PID",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..),
+        conflicts_with_all = ["paths", "files0_from"]
+    )]
+    pid: Vec<u32>,
 
     /// Show these columns. The list is below
     #[arg(short, long, value_name = "COLUMNS")]
@@ -253,7 +271,8 @@ fn show(args: &Args, stop: &Stop) -> Result<ExitCode, Problem> {
     let redrawn = args.watch.is_some() && terminal.watched;
     let mut progress = Progress::of_files();
     let messages = Messages::beside(&progress);
-    let mut seen = SeenInodes::new(args.paths.may_overlap());
+    let mut seen = SeenInodes::new(args.paths.may_overlap() || !args.pid.is_empty());
+    let processes = ProcessFiles::of(&args.pid, &messages);
     let mut totals = Totals::default();
     // A picture has as many rows as fit beside the heading, the total and a few reasons.
     let fitting = terminal.height.map(|lines| lines.saturating_sub(5).max(1));
@@ -267,12 +286,16 @@ fn show(args: &Args, stop: &Stop) -> Result<ExitCode, Problem> {
     let ranges = args.ranges(terminal);
     // Rows printed to a terminal show the progress.
     let rows_come_by = terminal.watched && top.is_none();
-    args.paths.examine(
-        Kinds::RegularAndBlockDevices,
-        &messages,
-        stop,
+    examine(
+        |each| match args.pid.is_empty() {
+            true => args
+                .paths
+                .visit(Kinds::RegularAndBlockDevices, &messages, stop, each),
+            false => processes.visit(each),
+        },
         |file, stat| row::examine(file, stat, ranges),
         |found, examined| {
+            let found = processes.named(found);
             let examined = match examined {
                 Ok(examined) => examined,
                 Err(why) => {

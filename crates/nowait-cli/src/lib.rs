@@ -15,6 +15,7 @@ mod fincore;
 pub mod fuzzing;
 mod generate;
 pub mod help;
+mod keep;
 mod learn;
 mod messages;
 mod name;
@@ -82,6 +83,8 @@ enum Verb {
     Evict(Deferred<evict::Args>),
     /// Reads the missing parts of files into the page cache, within a memory budget.
     Warm(Deferred<warm::Args>),
+    /// Keeps files resident in the page cache, within a budget.
+    Keep(Deferred<keep::Args>),
     /// Saves which ranges of files are in the page cache, and restores them later.
     Cache(Deferred<cache::Args>),
     /// Prints the entries of directories, for scripts, in the order in which they are found.
@@ -105,6 +108,7 @@ pub fn main() -> ExitCode {
         Verb::Fincore(args) => fincore::run(&args),
         Verb::Evict(args) => evict::run(&args),
         Verb::Warm(args) => warm::run(&args),
+        Verb::Keep(args) => keep::run(&args),
         Verb::Cache(args) => cache::run(&args),
         Verb::Scan(args) => scan::run(&args),
         Verb::Du(args) => du::run(&args),
@@ -130,7 +134,7 @@ mod tests {
         let listed = Cli::command();
         let mut whole = Cli::command();
         whole.build();
-        assert_eq!(compare(&listed, &whole), 10);
+        assert_eq!(compare(&listed, &whole), 11);
     }
 
     #[test]
@@ -156,7 +160,7 @@ mod tests {
                 }
             }
         });
-        assert_eq!(verbs, 1 + 10 + 2 + 3);
+        assert_eq!(verbs, 1 + 11 + 2 + 3);
     }
 
     const NARROW: usize = crate::help::LIST_WIDTH;

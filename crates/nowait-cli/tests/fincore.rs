@@ -9,11 +9,11 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use program::{
     Bound, MIB, PAGE, Said, as_nobody, cold, directory, evict, fifo, file, limited, nowait,
-    open_directory, overlay_with, run, run_with, touch, while_files_change,
+    open_directory, overlay_with, run, run_with, touch, while_files_change, word,
 };
 use serde_json::{Value, json};
 use slowdisk::{Filesystem, LoopDevice};
@@ -662,7 +662,7 @@ fn watching_repeats_until_an_interrupt() {
     // The reader goes away between two tables, or within one.
     let (reader, writer) = std::io::pipe().unwrap();
     let mut command = nowait(["fincore", "--watch=0.1", path.to_str().unwrap()]);
-    let child = command.stdout(writer).stderr(std::process::Stdio::piped());
+    let child = command.stdout(writer).stderr(Stdio::piped());
     let child = child.spawn().unwrap();
     drop((reader, command));
     Said::of(&child.wait_with_output().unwrap()).done();
@@ -685,5 +685,119 @@ fn wrong_usage_is_explained() {
         let said = fincore(words, &[path]);
         assert_eq!(said.code, Some(2), "{said:?}");
         assert!(said.err.contains(tip), "{said:?}");
+    }
+}
+
+/// A process that has some files open and one mapped.
+struct Holder(std::process::Child);
+
+impl Holder {
+    fn new(open: &[&Path], mapped: &Path) -> Holder {
+        let script = "\
+import mmap, sys
+held = [open(name, 'rb') for name in sys.argv[2:]]
+with open(sys.argv[1], 'rb') as file:
+    held.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+held.append(open('/proc/self/maps'))
+held.append(open('/dev/null'))
+print('ready', flush=True)
+sys.stdin.read()";
+        let mut child = Command::new("python3")
+            .args(["-c", script])
+            .arg(mapped)
+            .args(open)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = [0; 6];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+        Holder(child)
+    }
+
+    fn fincore(&self, words: &[&str]) -> Said {
+        let pid = self.0.id().to_string();
+        run(&mut nowait([&["fincore", "--pid", &pid], words].concat()))
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn files_of_a_process_are_those_that_are_open_or_mapped() {
+    let dir = directory();
+    let [open, removed, mapped, other] =
+        ["open", "removed", "mapped\nname", "other"].map(|name| cold(dir.path().join(name), MIB));
+    touch(&open, 0..PAGE);
+    touch(&mapped, 0..2 * PAGE);
+    let holder = Holder::new(
+        &[
+            &open,
+            &open,
+            &removed,
+            dir.path().join("mapped\nname").as_path(),
+        ],
+        &mapped,
+    );
+    fs::remove_file(&removed).unwrap();
+    let said = holder.fincore(&["-J"]).done();
+    let report = said.json();
+    assert_eq!(file(&report, &open)["res"], PAGE);
+    assert_eq!(file(&report, &mapped)["res"], 2 * PAGE);
+    let gone = dir.path().join("removed (deleted)");
+    assert_eq!(file(&report, &gone)["res"], 0);
+    assert_eq!(file(&report, &gone)["size"], MIB);
+    let names: Vec<&str> = report["fincore"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|file| file["file"].as_str().unwrap())
+        .collect();
+    assert!(!names.contains(&word(&other)), "{names:?}");
+    assert!(
+        names.iter().any(|name| name.contains("libc.so.6")),
+        "{names:?}"
+    );
+    assert!(
+        !names.iter().any(|name| name.starts_with("/proc/")),
+        "{names:?}"
+    );
+    assert!(!names.contains(&"/dev/null"), "{names:?}");
+    // The table has the same files.
+    let table = holder
+        .fincore(&["--noheadings", "-b", "-o", "RES,FILE"])
+        .done();
+    assert!(
+        table.text().contains(&format!(" {}\n", open.display())),
+        "{table:?}"
+    );
+    assert_eq!(table.text().matches(word(&open)).count(), 1);
+}
+
+#[test]
+fn a_process_that_cannot_be_looked_at_is_reported() {
+    let holder = Holder::new(&[], Path::new("/etc/passwd"));
+    let pid = holder.0.id().to_string();
+    let (mut command, _copy) = as_nobody(["fincore", "--pid", &pid]);
+    let said = run(&mut command).in_part();
+    let why = format!("nowait: /proc/{pid}: Permission denied (os error 13)\n");
+    assert_eq!(said.err, why);
+    // The others are still shown.
+    let both = format!("4194304,{pid}");
+    let said = run(&mut nowait(["fincore", "--pid", &both])).in_part();
+    assert_eq!(said.err, "nowait: /proc/4194304: no such process\n");
+    assert!(said.text().contains("/etc/passwd"), "{said:?}");
+    for words in [
+        vec!["--pid", "0"],
+        vec!["--pid", "x"],
+        vec!["--pid", "1", "file"],
+    ] {
+        let said = run(&mut nowait([&["fincore"], &words[..]].concat()));
+        assert_eq!(said.code, Some(2), "{words:?}: {said:?}");
     }
 }

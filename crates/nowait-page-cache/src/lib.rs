@@ -33,12 +33,13 @@ pub use evict::{
     Action, Counted, Kind, MappingProcess, MappingProcesses, Row, Totals, Why, evict_all,
 };
 pub use examine::examine;
-pub use file_ref::{FileRef, OpenError};
+pub use file_ref::{FileRef, OpenError, TreeRoot};
+pub use holes::data_ranges;
 pub use prefetch::{
     Allowed, Budget, Limits, Prefetcher, Progress, Recount, Request, Selection, Stamp, Stopped,
     Summary, engine,
 };
-pub use pseudo::PseudoMounts;
+pub use pseudo::{PseudoDevices, PseudoMounts};
 pub use read_ahead::{Chosen, ReadAhead, Report};
 pub use reporter::{Reporter, report_cycle, report_error};
 pub use seen_inodes::SeenInodes;

@@ -155,6 +155,14 @@ pub fn mount(line: &[u8]) -> Option<(PathBuf, String)> {
     Some((unescaped(point), kind))
 }
 
+/// The major and minor number of the filesystem's device in a line of /proc/PID/mountinfo.
+pub fn mount_device(line: &[u8]) -> Option<(u32, u32)> {
+    let word = line.split(|byte| *byte == b' ').nth(2)?;
+    let at = word.iter().position(|byte| *byte == b':')?;
+    let part = |digits| number(digits)?.try_into().ok();
+    Some((part(&word[..at])?, part(&word[at + 1..])?))
+}
+
 /// The mapping of a file in a line of /proc/PID/maps or smaps (proc_pid_maps(5)).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mapping {
@@ -289,6 +297,8 @@ mod tests {
         let point = Hierarchy::of(line).unwrap().point;
         assert_eq!(point.as_os_str().as_bytes(), b"/mnt/a - b\n\\c\xff");
         assert_eq!(unescaped(b"\\4\\0400\\777\\"), Path::new("\\4 0\\777\\"));
+        assert_eq!(mount_device(line), Some((0, 26)));
+        assert_eq!(mount_device(b"30 23 026 /"), None);
     }
 
     #[test]

@@ -2,12 +2,13 @@
 //! cache, and some files have an effect when they are opened. A walk does not enter them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nowait::DisplayPath;
 use nowait::walk;
+use rustix::fs::{major, minor};
 
 use crate::proc;
 use crate::reporter::Reporter;
@@ -35,6 +36,31 @@ const TYPES: [&str; 20] = [
     "sysfs",
     "tracefs",
 ];
+
+/// The mounted pseudo filesystems, by their device numbers.
+#[derive(Debug, Default)]
+pub struct PseudoDevices(HashMap<(u32, u32), String>);
+
+impl PseudoDevices {
+    /// Reads the mounts of a process, `self` or a number. Without /proc there are none.
+    pub fn of(process: impl Display) -> PseudoDevices {
+        let mut devices = HashMap::new();
+        for line in proc::lines(&proc::read(format!("/proc/{process}/mountinfo"))) {
+            if let (Some(device), Some((_, kind))) = (proc::mount_device(line), proc::mount(line))
+                && TYPES.contains(&kind.as_str())
+            {
+                devices.insert(device, kind);
+            }
+        }
+        PseudoDevices(devices)
+    }
+
+    /// The type of the pseudo filesystem with this device number (`st_dev`); `None` for others.
+    pub fn kind(&self, device: u64) -> Option<&str> {
+        let kind = self.0.get(&(major(device), minor(device)))?;
+        Some(kind)
+    }
+}
 
 /// The pseudo filesystems below one root.
 pub struct PseudoMounts(Arc<Inner>);

@@ -57,6 +57,9 @@ pub struct Budget {
     available: u64,
 }
 
+/// The share of the available memory, in eighths, that [`Budget::lasting`] allows at most.
+const LASTING_EIGHTHS: u64 = 7;
+
 impl Budget {
     /// Computes the budget for the first time.
     pub fn new(allowed: Allowed) -> Budget {
@@ -80,6 +83,19 @@ impl Budget {
             Allowed::Percent(percent) => {
                 (u128::from(self.available) * u128::from(percent) / 100) as u64
             }
+        }
+    }
+
+    /// Computes the budget again for memory that is filled for long. Locked memory is not available,
+    /// so the caller's own locked bytes are added. An eighth of the memory is left to others.
+    pub fn lasting(&mut self, locked: u64) -> u64 {
+        let all = self.memory.available().saturating_add(locked);
+        self.available = all / 8 * LASTING_EIGHTHS;
+        match self.allowed {
+            Allowed::Bytes(bytes) => bytes.min(self.available),
+            Allowed::Percent(percent) => self
+                .available
+                .min((u128::from(all) * u128::from(percent) / 100) as u64),
         }
     }
 
@@ -289,6 +305,18 @@ mod tests {
             &[("memory.max", "max\n"), ("memory.high", "max\n")],
         );
         assert_eq!(unlimited.available(), None);
+    }
+
+    #[test]
+    fn a_lasting_budget_leaves_memory_to_others_and_counts_locked_memory() {
+        let budget = |allowed| Budget::new(allowed).lasting(1 << 50);
+        let all = budget(Allowed::Bytes(u64::MAX));
+        assert!(all >= (1 << 50) / 8 * 7, "{all}");
+        assert_eq!(budget(Allowed::Bytes(1 << 30)), 1 << 30);
+        // The available memory changes between two calls.
+        assert!(budget(Allowed::Percent(100)) >= (1 << 50) / 8 * 7);
+        let half = budget(Allowed::Percent(50));
+        assert!(((1 << 50) / 2..(1 << 50) / 8 * 5).contains(&half), "{half}");
     }
 
     #[test]

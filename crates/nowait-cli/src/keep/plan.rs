@@ -1,0 +1,179 @@
+//! The plan: what of each file is to be resident, and what is to be locked.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use super::entry::{Entry, evict_behind, in_pages};
+use super::files::Files;
+use super::lock::Limits;
+use super::root::Root;
+use super::target::Target;
+use crate::name::plural;
+use crate::size::Size;
+
+/// The plan that the files have.
+pub struct Plan {
+    /// The limits of locking; `None` if nothing is to be locked.
+    locking: Option<Limits>,
+    /// The bytes that may be kept.
+    pub limit: u64,
+    /// All files fit into the limit, and take this much of it in whole pages.
+    fits: Option<u64>,
+    /// The time that it took to make the plan.
+    pub took: Duration,
+}
+
+impl Plan {
+    /// No plan yet.
+    pub fn new(lock: bool) -> Plan {
+        Plan {
+            locking: lock.then(Limits::here),
+            limit: 0,
+            fits: None,
+            took: Duration::ZERO,
+        }
+    }
+
+    /// The locked bytes.
+    pub fn locked(&self, files: &Files) -> u64 {
+        match self.locking {
+            Some(_) => files.entries().map(Entry::locked).sum(),
+            None => 0,
+        }
+    }
+
+    /// Returns true if another limit is a reason to plan again. Small changes of the available memory
+    /// are none.
+    pub fn is_outdated(&self, limit: u64) -> bool {
+        let shrunk = limit < self.limit - self.limit / 32;
+        let grown = limit > self.limit.saturating_add(self.limit / 8);
+        match self.fits {
+            Some(used) => shrunk && used > limit,
+            None => shrunk || grown,
+        }
+    }
+
+    /// Divides the limit among the files, in their order, and lets the rest go. Returns the files that
+    /// are to be read or locked.
+    pub fn make(&mut self, files: &mut Files, limit: u64) -> Vec<Target> {
+        let began = Instant::now();
+        let mut left = limit;
+        let mut fits = true;
+        let mut seen = HashSet::new();
+        let several = files.roots.len() > 1;
+        let (mut smaller, mut part) = (Vec::new(), None);
+        let mut locking = self.locking;
+        for (number, root) in files.roots.iter_mut().enumerate() {
+            for (directory, name, entry) in root.entries_mut() {
+                let again = (several || entry.linked) && !seen.insert(entry.id);
+                let wanted = if again { 0 } else { in_pages(entry.size) };
+                let given = wanted.min(left);
+                left -= given;
+                fits &= given == wanted;
+                let planned = given.min(entry.size);
+                if planned < entry.planned.min(entry.size) && !again {
+                    // Evicted bytes are read again if they are planned again.
+                    entry.resident = entry.resident.min(planned);
+                    smaller.push((Target::new(number, directory, name), planned, entry.id));
+                }
+                if 0 < planned && planned < entry.size {
+                    part = Some((Target::new(number, directory, name), planned, entry.id));
+                }
+                if planned > entry.planned {
+                    entry.was_full = false;
+                }
+                entry.tried &= planned == entry.planned;
+                entry.planned = planned;
+            }
+            let why = locking.as_mut().and_then(|left| plan_locks(root, left));
+            let said = why.unwrap_or_default();
+            if said != root.said {
+                if !said.is_empty() {
+                    files.reports.say_of(&root.path, &said);
+                }
+                root.said = said;
+            }
+        }
+        self.limit = limit;
+        self.fits = (fits && self.locking.is_none()).then_some(limit - left);
+        for (target, planned, id) in smaller {
+            evict_behind(&files.file(&target), planned, id);
+        }
+        files.resized = false;
+        let before = files.part;
+        files.part = part.as_ref().map(|(_, planned, id)| (*id, *planned));
+        if let Some((target, ..)) = part.filter(|_| files.part != before) {
+            // Its residency is that of the planned part from now on.
+            files.examine(&[target]);
+        }
+        let work = files.roots.iter().enumerate().flat_map(|(number, root)| {
+            let entries = root.entries().filter(|(_, _, entry)| entry.needs_work());
+            entries.map(move |(directory, name, _)| Target::new(number, directory, name))
+        });
+        let work = work.collect();
+        self.took = began.elapsed();
+        work
+    }
+}
+
+/// Chooses the files of a path that are locked: all, or the largest ones if there are too many.
+/// Returns a message if some are not locked.
+fn plan_locks(root: &mut Root, left: &mut Limits) -> Option<String> {
+    let is_lockable = |entry: &Entry| entry.planned > 0 && !entry.sparse;
+    let mut sizes: Vec<u64> = root
+        .entries()
+        .filter(|(_, _, entry)| is_lockable(entry))
+        .map(|(_, _, entry)| entry.planned)
+        .collect();
+    // Of the files of this size, so many are locked. Larger ones are, and smaller ones are not.
+    let (mut least, mut of_least) = (0, usize::MAX);
+    if sizes.len() > left.mappings {
+        sizes.sort_unstable_by(|a, b| b.cmp(a));
+        least = sizes[left.mappings.saturating_sub(1)];
+        let larger = sizes.iter().take_while(|size| **size > least).count();
+        of_least = left.mappings.saturating_sub(larger);
+    }
+    let (mut files, mut bytes) = (0u64, 0u64);
+    let mut reasons = Vec::new();
+    for (_, _, entry) in root.entries_mut() {
+        let wanted = in_pages(entry.planned);
+        let is_small = entry.planned < least || (entry.planned == least && of_least == 0);
+        let mut given = 0;
+        let mut why = "RLIMIT_MEMLOCK";
+        if entry.sparse {
+            why = "files with holes";
+        } else if is_small || left.mappings == 0 {
+            why = "vm.max_map_count";
+        } else if entry.planned > 0 {
+            given = wanted.min(left.bytes);
+        }
+        if given > 0 {
+            left.bytes -= given;
+            left.mappings -= 1;
+            of_least -= usize::from(entry.planned == least);
+        }
+        if given < wanted {
+            files += 1;
+            bytes += wanted - given;
+            if !reasons.contains(&why) {
+                reasons.push(why);
+            }
+        }
+        let lock_to = given.min(entry.planned);
+        entry.tried &= lock_to == entry.lock_to;
+        entry.lock_to = lock_to;
+        match &mut entry.lock {
+            Some(lock) if lock_to > 0 => lock.shrink(lock_to),
+            lock => *lock = None,
+        }
+    }
+    if files == 0 {
+        return None;
+    }
+    Some(format!(
+        "{} of {} are touched, not locked: {}",
+        Size(bytes),
+        plural(files, "file"),
+        reasons.join(", ")
+    ))
+}

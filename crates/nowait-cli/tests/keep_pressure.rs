@@ -1,0 +1,79 @@
+//! Tests of `nowait keep` with memory pressure. The kernel reports pressure for the whole machine, so
+//! these tests are apart from the others.
+
+#[path = "common/program.rs"]
+mod program;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use program::{Group, MIB, cold, directory, evict, nowait, run, wait_until, word};
+use serde_json::Value;
+
+/// A child that is killed at the end.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A program that reads more than the group's memory, again and again.
+fn reader(group: &Group, file: &Path) -> Killed {
+    let script = "\
+import os, sys, threading
+kept = bytearray(64 << 20)
+def read():
+    while True:
+        file = os.open(sys.argv[1], os.O_RDONLY)
+        while os.read(file, 1 << 20): pass
+        os.close(file)
+threads = [threading.Thread(target=read, daemon=True) for _ in range(2)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]";
+    let mut command = Command::new("python3");
+    command.args(["-c", script]).arg(file);
+    Killed(group.around(&mut command).spawn().unwrap())
+}
+
+#[test]
+fn the_last_paths_are_given_up_first_and_come_back() {
+    let Some(group) = Group::new(256 * MIB) else {
+        return slowdisk::skip_or_fail("a cgroup with a memory controller");
+    };
+    if !Path::new("/proc/pressure/memory").exists() {
+        return slowdisk::skip_or_fail("/proc/pressure/memory");
+    }
+    let dir = directory();
+    let files = ["1", "2", "3", "4"].map(|name| cold(dir.path().join(name), 32 * MIB));
+    let large = cold(dir.path().join("large"), 400 * MIB);
+    let mut command = nowait(["keep", "--lock"]);
+    command.args(&files).stdin(Stdio::null());
+    let keep = Killed(group.around(&mut command).spawn().unwrap());
+    let pid = keep.0.id();
+    let status = || -> Value {
+        let report = run(&mut nowait(["keep", "--status", "--json"])).json();
+        let all = report["instances"].as_array().unwrap();
+        let found = all.iter().find(|one| one["pid"] == pid);
+        found.cloned().unwrap_or_default()
+    };
+    let locked = |status: &Value, at: usize| status["paths"][at]["locked"].as_u64().unwrap_or(0);
+    wait_until("all is locked", || status()["total"]["locked"] == 128 * MIB);
+    let hog = reader(&group, &large);
+    wait_until("the last file is given up", || {
+        let status = status();
+        for at in 1..4 {
+            assert!(locked(&status, at) <= locked(&status, at - 1), "{status:#}");
+        }
+        status["paths"].is_array() && status["paths"][3]["budget"] == 0
+    });
+    assert!(status()["pressure"].as_u64().unwrap() > 0);
+    evict(&files[3]);
+    drop(hog);
+    wait_until("all is locked again", || {
+        status()["total"]["locked"] == 128 * MIB
+    });
+    assert_eq!(word(&files[3]), status()["paths"][3]["path"]);
+}
