@@ -37,12 +37,10 @@ use store::Store;
 #[command(
     subcommand_required = true,
     arg_required_else_help = true,
-    after_long_help = format!("\
+    after_long_help = "\
 The profiles are in /var/lib/nowait/learn for root, and in nowait/learn below XDG_CACHE_HOME or ~/.cache for
 others. Each is a file NAME.profile that only its user may read. It has paths and numbers, and no contents of
-files.
-
-{}
+files. nowait-learn-show(1) describes the format.
 
 Examples:
   nowait run --learn -- python3 app.py   learns, and loads it next time
@@ -51,9 +49,7 @@ Examples:
   nowait learn forget NAME
 
 Exit status:
-  0    success
-  1    a profile is not there, or cannot be read
-  2    wrong usage", profile::JSON_FORMAT)
+  See the pages of the three commands."
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -62,42 +58,93 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List the profiles.
-    List {
-        /// Print one JSON object: {"learn": 1, "profiles": [{"name", "size", "command", "runs",
-        /// "updated", "files", "bytes", "paths", "error"}]}. "size" is that of the profile in bytes,
-        /// "bytes" those that are loaded. A profile that cannot be read has "error" and no numbers
-        #[arg(long)]
-        json: bool,
-    },
-    /// Show what a profile loads: the bytes of each file, and the paths that are looked up.
-    Show {
-        /// The name, as `nowait learn list` prints it
-        name: OsString,
+    List(List),
+    Show(Show),
+    Forget(Forget),
+}
 
-        /// Print the profile itself, which is JSON, one value per line
-        #[arg(long)]
-        json: bool,
-    },
-    /// Remove profiles.
-    Forget {
-        /// The names, as `nowait learn list` prints them
-        #[arg(required_unless_present = "all")]
-        names: Vec<OsString>,
+/// Lists the profiles.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = r#"JSON (--json): one object. Sizes are in bytes, times in seconds since 1970.
+  {
+    "learn": 1,              version of this format
+    "profiles": [{
+      "name",
+      "size",                of the profile itself
+      "command",             words; bytes that are not UTF-8 are replaced
+      "runs",                that were learnt
+      "updated",             the last one
+      "files", "bytes",      that are loaded
+      "paths",               files, directories and other paths
+      "error"                instead of the last six, if it cannot be read
+    }]
+  }
+Later programs may add keys without changing the version.
 
-        /// Remove all profiles of this user
-        #[arg(long, conflicts_with = "names")]
-        all: bool,
-    },
+Examples:
+  nowait learn list
+
+Exit status:
+  0    success
+  1    a profile cannot be read
+  2    wrong usage"#
+)]
+struct List {
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shows what a profile loads: the bytes of each file, and the paths that are looked up.
+#[derive(Debug, clap::Args)]
+#[command(after_help = format!("\
+{}
+
+Examples:
+  nowait learn show web
+
+Exit status:
+  0    success
+  1    there is no such profile, or it cannot be read
+  2    wrong usage", profile::JSON_FORMAT))]
+struct Show {
+    /// The name, as `nowait learn list` prints it
+    name: OsString,
+
+    /// Print the profile itself, which is JSON, one value per line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Removes profiles.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  nowait learn forget web
+  nowait learn forget --all
+
+Exit status:
+  0    success
+  1    there is no such profile, or it cannot be removed
+  2    wrong usage")]
+struct Forget {
+    /// The names, as `nowait learn list` prints them
+    #[arg(required_unless_present = "all")]
+    names: Vec<OsString>,
+
+    /// Remove all profiles of this user
+    #[arg(long, conflicts_with = "names")]
+    all: bool,
 }
 
 /// Runs the verb.
 pub fn run(args: &Args) -> Result<ExitCode, String> {
     let store = Store::new()?;
     let outcome = match &args.verb {
-        Verb::List { json } => list(&store, *json),
-        Verb::Show { name, json } => show(&store, name, *json),
-        Verb::Forget { names, all } => forget(&store, names, *all),
+        Verb::List(List { json }) => list(&store, *json),
+        Verb::Show(Show { name, json }) => show(&store, name, *json),
+        Verb::Forget(Forget { names, all }) => forget(&store, names, *all),
     };
     Ok(outcome.unwrap_or_else(|problem| problem.report()))
 }
