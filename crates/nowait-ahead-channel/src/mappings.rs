@@ -14,6 +14,9 @@ use rustix::path::DecInt;
 /// A line of `maps` is at most as long as a path and some numbers.
 const LINES: usize = 2 * 4096;
 const REGIONS: usize = 128;
+/// Larger mappings are left out: to look at all of their pages would take a process a tenth of a
+/// second at its end.
+const MAX_MAPPING: u64 = 16 << 30;
 /// The length of a directory of proc(5) with the name of a file in it.
 const NAME: usize = 32;
 
@@ -168,7 +171,8 @@ fn mapping(line: &[u8]) -> Option<(Range<u64>, u64, &[u8])> {
     let at = hexadecimal(addresses.next()?)?..hexadecimal(addresses.next()?)?;
     let offset = hexadecimal(words.nth(1)?)?;
     let (_device, inode) = (words.next()?, words.next()?);
-    let is_file = inode != b"0" && !path.ends_with(b" (deleted)") && at.start < at.end;
+    let is_file = inode != b"0" && !path.ends_with(b" (deleted)");
+    let is_file = is_file && at.start < at.end && at.end - at.start <= MAX_MAPPING;
     is_file.then_some((at, offset, path))
 }
 
@@ -270,6 +274,7 @@ mod tests {
             b"7f00-9f00 rw-p 00000000 fe:00 7              /tmp/a (deleted)",
             b"7f00-9f00 rw-p /tmp/a",
             b"9f00-7f00 r-xp 00002000 fe:00 7 /a",
+            b"100000000-600000000 r-xp 00002000 fe:00 7 /a",
             b"x-y r-xp 0 fe:00 7 /a",
             b"/",
             b"",
