@@ -30,9 +30,9 @@ struct Keep {
 }
 
 impl Keep {
-    /// Starts the program, and waits until it is ready.
+    /// Starts the program, and waits until it is ready. No sweep comes to the help of what is tested.
     fn start(words: &[&str]) -> Keep {
-        Keep::ready(nowait([&["keep"], words].concat()))
+        Keep::ready(nowait([&["keep", "--interval", "36000"], words].concat()))
     }
 
     fn ready(command: Command) -> Keep {
@@ -233,6 +233,27 @@ fn changes_are_followed() {
             tree.display()
         )
     );
+}
+
+#[test]
+fn a_file_that_is_replaced_while_it_is_read_is_followed() {
+    slowdisk::require!(slowdisk::available());
+    let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
+    let fill = |path: &Path| {
+        cold(path.join("file"), MIB);
+        cold(path.join("new"), 2 * MIB);
+    };
+    let mount = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
+    let path = mount.path().join("file");
+    for range in slowdisk::extents(&File::open(&path).unwrap()).unwrap() {
+        disk.inject(Fault::stall(range).reads_only());
+    }
+    let keep = Keep::start(&[word(&path)]);
+    wait_until("a read reaches the device", || disk.stalled() > 0);
+    fs::rename(mount.path().join("new"), &path).unwrap();
+    disk.release_all();
+    wait_cached(&path, 2 * MIB);
+    assert_eq!(keep.end(), "");
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod program;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use program::{Group, MIB, cold, directory, evict, nowait, run, wait_until, word};
+use program::{Group, MIB, cached_bytes, cold, directory, evict, nowait, run, wait_until, word};
 use serde_json::Value;
 
 /// A child that is killed at the end.
@@ -40,40 +40,42 @@ threads = [threading.Thread(target=read, daemon=True) for _ in range(2)]
 
 #[test]
 fn the_last_paths_are_given_up_first_and_come_back() {
-    let Some(group) = Group::new(256 * MIB) else {
-        return slowdisk::skip_or_fail("a cgroup with a memory controller");
-    };
     if !Path::new("/proc/pressure/memory").exists() {
         return slowdisk::skip_or_fail("/proc/pressure/memory");
     }
-    let dir = directory();
-    let files = ["1", "2", "3", "4"].map(|name| cold(dir.path().join(name), 32 * MIB));
-    let large = cold(dir.path().join("large"), 400 * MIB);
-    let mut command = nowait(["keep", "--lock"]);
-    command.args(&files).stdin(Stdio::null());
-    let keep = Killed(group.around(&mut command).spawn().unwrap());
-    let pid = keep.0.id();
-    let status = || -> Value {
-        let report = run(&mut nowait(["keep", "--status", "--json"])).json();
-        let all = report["instances"].as_array().unwrap();
-        let found = all.iter().find(|one| one["pid"] == pid);
-        found.cloned().unwrap_or_default()
-    };
-    let locked = |status: &Value, at: usize| status["paths"][at]["locked"].as_u64().unwrap_or(0);
-    wait_until("all is locked", || status()["total"]["locked"] == 128 * MIB);
-    let hog = reader(&group, &large);
-    wait_until("the last file is given up", || {
-        let status = status();
-        for at in 1..4 {
-            assert!(locked(&status, at) <= locked(&status, at - 1), "{status:#}");
-        }
-        status["paths"].is_array() && status["paths"][3]["budget"] == 0
-    });
-    assert!(status()["pressure"].as_u64().unwrap() > 0);
-    evict(&files[3]);
-    drop(hog);
-    wait_until("all is locked again", || {
-        status()["total"]["locked"] == 128 * MIB
-    });
-    assert_eq!(word(&files[3]), status()["paths"][3]["path"]);
+    for (mode, kept) in [("--lock", "locked"), ("--touch", "resident_estimated")] {
+        let Some(group) = Group::new(256 * MIB) else {
+            return slowdisk::skip_or_fail("a cgroup with a memory controller");
+        };
+        let dir = directory();
+        let files = ["1", "2", "3", "4"].map(|name| cold(dir.path().join(name), 32 * MIB));
+        let large = cold(dir.path().join("large"), 400 * MIB);
+        let mut command = nowait(["keep", mode, "--budget", "128M"]);
+        command.args(&files).stdin(Stdio::null());
+        let keep = Killed(group.around(&mut command).spawn().unwrap());
+        let pid = keep.0.id();
+        let status = || -> Value {
+            let report = run(&mut nowait(["keep", "--status", "--json"])).json();
+            let all = report["instances"].as_array().unwrap();
+            let found = all.iter().find(|one| one["pid"] == pid);
+            found.cloned().unwrap_or_default()
+        };
+        let budget =
+            |status: &Value, at: usize| status["paths"][at]["budget"].as_u64().unwrap_or(0);
+        wait_until("all is kept", || status()["total"][kept] == 128 * MIB);
+        let hog = reader(&group, &large);
+        wait_until("the last file is given up", || {
+            let status = status();
+            for at in 1..4 {
+                assert!(budget(&status, at) <= budget(&status, at - 1), "{status:#}");
+            }
+            status["paths"].is_array() && status["paths"][3][kept] == 0
+        });
+        assert!(status()["pressure"].as_u64().unwrap() > 0);
+        evict(&files[3]);
+        drop(hog);
+        wait_until("all is kept again", || status()["total"][kept] == 128 * MIB);
+        assert_eq!(cached_bytes(&files[3]), 32 * MIB);
+        assert_eq!(word(&files[3]), status()["paths"][3]["path"]);
+    }
 }

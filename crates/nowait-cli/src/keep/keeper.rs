@@ -345,11 +345,11 @@ impl Keeper {
 
     fn status(&mut self) -> Status {
         let locked = self.plan.locked(&self.files);
-        let budget = self.memory.budget(locked);
+        let (budget, limit) = (self.memory.budget(locked), self.memory.limit(locked));
         let paths = self.files.roots.iter().map(PathStatus::of).collect();
         let mut status = Status::new(self.settings.lock, self.settings.budget.to_string(), paths)
             .times(self.started, self.swept, self.next_sweep)
-            .limits(budget, self.plan.limit, self.memory.reports());
+            .limits(budget, limit.min(budget), self.memory.reports());
         status.unwatched_directories = self.files.roots.iter().map(Root::unwatched).sum();
         status
     }

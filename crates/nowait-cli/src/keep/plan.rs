@@ -16,7 +16,7 @@ pub struct Plan {
     /// The limits of locking; `None` if nothing is to be locked.
     locking: Option<Limits>,
     /// The bytes that may be kept.
-    pub limit: u64,
+    limit: u64,
     /// All files fit into the limit, and take this much of it in whole pages.
     fits: Option<u64>,
     /// The time that it took to make the plan.
