@@ -192,7 +192,7 @@ fn little_address_space_ends_a_verb_with_a_message() {
         run(nowait(["cache", "save", "-o", SNAPSHOT, "t"]).current_dir(dir.path())).code,
         Some(0)
     );
-    for mib in [12, 40, 100, 300] {
+    for mib in [16, 40, 100, 300] {
         for verb in VERBS {
             let mut command = nowait(verb.words());
             let said = run(limited_to(&mut command, "as", mib * MIB).current_dir(dir.path()));
