@@ -63,7 +63,7 @@ lower layers of overlayfs, and changes that other hosts make on a network filesy
 finds them.
 
 A sweep asks the kernel which pages are cached, and reads what is missing. Sweeps are 60 seconds apart. A
-sweep of many files takes longer: it goes on in steps, which take a third of a percent of one processor. The
+sweep of many files takes longer: it goes on in steps, which take a quarter of a percent of one processor. The
 kernel does not report which pages of a file are cached to users who neither own the file nor may write to
 it. Such files are read completely in each sweep, and a message says so.
 

@@ -240,15 +240,17 @@ fn a_file_that_is_replaced_while_it_is_read_is_followed() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
     let fill = |path: &Path| {
-        cold(path.join("file"), MIB);
+        fs::create_dir(path.join("tree")).unwrap();
+        cold(path.join("tree/file"), MIB);
         cold(path.join("new"), 2 * MIB);
     };
     let mount = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
-    let path = mount.path().join("file");
+    let tree = mount.path().join("tree");
+    let path = tree.join("file");
     for range in slowdisk::extents(&File::open(&path).unwrap()).unwrap() {
         disk.inject(Fault::stall(range).reads_only());
     }
-    let keep = Keep::start(&[word(&path)]);
+    let keep = Keep::start(&[word(&tree)]);
     wait_until("a read reaches the device", || disk.stalled() > 0);
     fs::rename(mount.path().join("new"), &path).unwrap();
     disk.release_all();
@@ -564,31 +566,39 @@ fn a_service_manager_that_does_not_listen_is_not_waited_for() {
 fn a_device_that_hangs_is_not_waited_for() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
-    let fill = |path: &Path| drop(cold(path.join("file"), MIB));
-    let mount = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
-    let path = mount.path().join("file");
-    let place = slowdisk::extents(&File::open(&path).unwrap()).unwrap();
-    for range in place {
-        disk.inject(Fault::stall(range).reads_only());
-    }
-    let mut command = nowait(["keep", word(&path)]);
-    command.env("WATCHDOG_USEC", "200000");
-    let mut keep = Keep::ready(command);
-    wait_until("a read reaches the device", || disk.stalled() > 0);
-    for _ in 0..3 {
-        keep.hears("WATCHDOG=1");
-    }
-    keep.signal(Signal::TERM);
-    keep.hears("STOPPING=1");
-    let state = || {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", keep.child.id())).unwrap();
-        stat.rsplit(") ").next().unwrap().chars().next()
+    let fill = |path: &Path| {
+        fs::create_dir(path.join("tree")).unwrap();
+        cold(path.join("tree/file"), MIB);
     };
-    // The process ends. The kernel may keep the thread that waits for the device.
-    wait_until("the end", || state() == Some('Z'));
-    assert!(disk.stalled() > 0);
-    disk.release_all();
-    assert!(keep.child.wait().unwrap().success());
+    let mount = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
+    let tree = mount.path().join("tree");
+    let extents = slowdisk::extents(&File::open(tree.join("file")).unwrap()).unwrap();
+    let file = extents[0].clone();
+    let directory = mount.directory_block(&tree, 0).unwrap();
+    // While the file is read, and before, while the directory is listed.
+    for place in [file, directory] {
+        mount.remount().unwrap();
+        disk.inject(Fault::stall(place).reads_only());
+        let mut command = nowait(["keep", word(&tree)]);
+        command.env("WATCHDOG_USEC", "200000");
+        let mut keep = Keep::spawn(command);
+        wait_until("a read reaches the device", || disk.stalled() > 0);
+        for _ in 0..3 {
+            keep.hears("WATCHDOG=1");
+        }
+        keep.signal(Signal::TERM);
+        keep.hears("STOPPING=1");
+        let state = || {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", keep.child.id())).unwrap();
+            stat.rsplit(") ").next().unwrap().chars().next()
+        };
+        // The kernel may keep the thread that waits for the device.
+        wait_until("the end", || state() == Some('Z'));
+        assert!(disk.stalled() > 0);
+        disk.release_all();
+        assert!(keep.child.wait().unwrap().success());
+        wait_until("the filesystem is not in use", || mount.remount().is_ok());
+    }
 }
 
 #[test]

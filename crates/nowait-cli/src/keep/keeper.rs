@@ -33,7 +33,7 @@ const MAX_COLLECT: Duration = Duration::from_millis(500);
 
 /// A step of a sweep that took a second of processor time is followed by a pause of this many seconds
 /// at least.
-const IDLE_SHARE: u32 = 300;
+const IDLE_SHARE: u32 = 400;
 
 /// The same for looks at all files after events were lost.
 const OVERFLOW_PAUSE: u32 = 20;
