@@ -145,10 +145,11 @@ fn read_to_position(channel: &Channel, fd: c_int, start: u64) {
 
 #[inline(never)]
 fn tell_part(channel: &Channel, fd: BorrowedFd<'_>, part: Range<u64>) {
-    let mut path = [0; path::LONGEST];
-    if let Some(path) = path::of(fd, &mut path) {
-        channel.tell_use(Kind::Used, thread(), path, part);
-    }
+    path::with_memory(|path| {
+        if let Some(path) = path::of(fd, path) {
+            channel.tell_use(Kind::Used, thread(), path, part);
+        }
+    });
 }
 
 /// The program looks up a path, which need not exist.
@@ -215,14 +216,14 @@ fn tell_below(channel: &Channel, kind: Kind, path: &[u8]) {
 
 #[inline(never)]
 fn tell_working_directory(channel: &Channel) -> u64 {
-    let mut path = [0; path::LONGEST];
-    let Some(path) = path::of(CWD, &mut path) else {
-        return 0;
-    };
-    let id = (0, hash(path, 0));
-    channel.tell_directory(thread(), path, id);
-    WORKING_DIRECTORY.store(key(id), Ordering::Relaxed);
-    key(id)
+    let told = path::with_memory(|path| {
+        let path = path::of(CWD, path)?;
+        let id = (0, hash(path, 0));
+        channel.tell_directory(thread(), path, id);
+        WORKING_DIRECTORY.store(key(id), Ordering::Relaxed);
+        Some(key(id))
+    });
+    told.flatten().unwrap_or(0)
 }
 
 /// The program changes its working directory.
@@ -232,15 +233,16 @@ pub fn moves() {
 
 #[inline(never)]
 fn tell_path(channel: &Channel, kind: Kind, place: Place<'_>) {
-    let mut absolute = [0; path::LONGEST];
-    let Some(mut path) = path::absolute(place, &mut absolute) else {
-        return;
-    };
-    if kind == Kind::ManyLookedUp {
-        let slash = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
-        path = &path[..slash.max(1)];
-    }
-    channel.tell_use(kind, thread(), path, 0..0);
+    path::with_memory(|absolute| {
+        let Some(mut path) = path::absolute(place, absolute) else {
+            return;
+        };
+        if kind == Kind::ManyLookedUp {
+            let slash = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+            path = &path[..slash.max(1)];
+        }
+        channel.tell_use(kind, thread(), path, 0..0);
+    });
 }
 
 /// FNV-1a.
@@ -267,10 +269,11 @@ pub fn listed(fd: c_int) {
 
 #[inline(never)]
 fn tell_listed(channel: &Channel, fd: BorrowedFd<'_>) {
-    let mut path = [0; path::LONGEST];
-    if let Some(path) = path::of(fd, &mut path) {
-        channel.tell_use(Kind::Listed, thread(), path, 0..0);
-    }
+    path::with_memory(|path| {
+        if let Some(path) = path::of(fd, path) {
+            channel.tell_use(Kind::Listed, thread(), path, 0..0);
+        }
+    });
 }
 
 /// The program lists a directory, or the tree below it, by its path.

@@ -544,8 +544,10 @@ fn a_disk_that_hangs_does_not_keep_the_program() {
 fn programs_notice_nothing() {
     let home = home!();
     let sandbox = compile("cc", "sandbox.c", &[], home.path());
+    let small_stack = compile("cc", "small_stack.c", &[], home.path());
     for words in [
         &[word(&sandbox)][..],
+        &[word(&small_stack)],
         &[
             "sh",
             "-c",
