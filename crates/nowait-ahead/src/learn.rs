@@ -29,6 +29,8 @@ static FILES: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 /// The number of reads at other positions, and of mappings that it unmaps, that this process still
 /// tells of.
 static READS: AtomicU32 = AtomicU32::new(2000);
+/// The number of calls of lseek(2) before which the position is still asked for.
+static SEEKS: AtomicU32 = AtomicU32::new(20_000);
 /// The addresses and the lengths of the files that the program has mapped last.
 static MAPPINGS: [[AtomicUsize; 2]; 32] = [const { [const { AtomicUsize::new(0) }; 2] }; 32];
 /// The process that has loaded the library. Its children have other numbers.
@@ -96,7 +98,7 @@ pub fn read_at(fd: c_int, offset: off64_t, count: ssize_t) {
         && let Ok(start) = u64::try_from(offset)
         && let Some(channel) = learning()
         && file(fd).is_some_and(|file| file.load(Ordering::Relaxed) > 0)
-        && may_tell()
+        && counts_down(&READS)
     {
         let end = start.saturating_add(count.unsigned_abs() as u64);
         // SAFETY: the program has just read from this descriptor.
@@ -105,14 +107,28 @@ pub fn read_at(fd: c_int, offset: off64_t, count: ssize_t) {
     }
 }
 
-/// The program changes the position of a descriptor.
-pub fn seeks(fd: c_int, call: impl FnOnce() -> off64_t) -> off64_t {
+/// The program changes the position of a descriptor, or asks for it.
+pub fn seeks(
+    fd: c_int,
+    (offset, from): (off64_t, c_int),
+    call: impl FnOnce() -> off64_t,
+) -> off64_t {
+    if (offset, from) == (0, libc::SEEK_CUR) {
+        return call();
+    }
     let followed = learning().zip(file(fd));
     let before = followed.map(|(_, file)| file.load(Ordering::Relaxed));
     if let (Some((channel, _)), Some(before @ 1..)) = (followed, before)
-        && may_tell()
+        && counts_down(&SEEKS)
     {
-        system_calls::with_errno(|| read_to_position(channel, fd, before - 1));
+        system_calls::with_errno(|| {
+            // SAFETY: the program has this descriptor.
+            let here = tell(unsafe { BorrowedFd::borrow_raw(fd) });
+            // Otherwise it has read nothing since.
+            if here.is_ok_and(|here| here >= before) && counts_down(&READS) {
+                read_to_position(channel, fd, before - 1);
+            }
+        });
     }
     let position = call();
     if let (Some((_, file)), Some(1..), Ok(position)) = (followed, before, u64::try_from(position))
@@ -122,10 +138,10 @@ pub fn seeks(fd: c_int, call: impl FnOnce() -> off64_t) -> off64_t {
     position
 }
 
-/// Counts a read that the process tells of. Returns false if there were many.
-fn may_tell() -> bool {
-    let left = READS.load(Ordering::Relaxed);
-    READS.store(left.saturating_sub(1), Ordering::Relaxed);
+/// Returns false if none are left.
+fn counts_down(number: &AtomicU32) -> bool {
+    let left = number.load(Ordering::Relaxed);
+    number.store(left.saturating_sub(1), Ordering::Relaxed);
     left > 0
 }
 
@@ -336,7 +352,7 @@ pub fn unmaps(address: *mut c_void) {
             .iter()
             .find(|it| it[0].load(Ordering::Relaxed) == address)
         && address != 0
-        && may_tell()
+        && counts_down(&READS)
     {
         start.store(0, Ordering::Relaxed);
         let end = address.saturating_add(len.load(Ordering::Relaxed));
