@@ -50,6 +50,15 @@ static TOLD: [AtomicU32; 4096] = [const { AtomicU32::new(0) }; 4096];
 pub fn begin(channel: Channel) {
     channel.tell_use(Kind::Started, thread(), b"", 0..0);
     PROCESS.store(process(), Ordering::Relaxed);
+    if system_calls::are_allowed() {
+        system_calls::with_errno(|| {
+            // SAFETY: the standard input stays open during the call, or is not open.
+            let position = tell(unsafe { BorrowedFd::borrow_raw(0) });
+            if let Ok(position) = position {
+                FILES[0].store(position.saturating_add(1), Ordering::Relaxed);
+            }
+        });
+    }
     let _ = CHANNEL.set(channel);
 }
 
@@ -79,6 +88,18 @@ pub fn closes(fd: c_int) {
     {
         system_calls::with_errno(|| read_to_position(channel, fd, position - 1));
     }
+}
+
+/// The program duplicates a descriptor. The new one has the same position.
+pub fn duplicates(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    let new = call();
+    if new != fd
+        && learning().is_some()
+        && let (Some(from), Some(to)) = (file(fd), file(new))
+    {
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+    new
 }
 
 /// The program is about to close a stream.

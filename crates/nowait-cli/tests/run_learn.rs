@@ -97,7 +97,15 @@ macro_rules! home {
 /// The files that tests/c/uses.c uses.
 fn fill(at: &Path) {
     for name in [
-        "mapped", "unmapped", "read", "at", "sought", "stream", "open",
+        "mapped",
+        "unmapped",
+        "read",
+        "at",
+        "sought",
+        "stream",
+        "open",
+        "duplicated",
+        "replaced",
     ] {
         cold(at.join(name), 4 * MIB);
         fs::set_permissions(at.join(name), fs::Permissions::from_mode(0o644)).unwrap();
@@ -145,7 +153,9 @@ fn what_a_program_uses_is_learnt() {
             "{end}: {:?}",
             of("unmapped")
         );
-        assert_eq!(of("read"), [(0, 25)], "{end}");
+        for name in ["read", "duplicated", "replaced"] {
+            assert_eq!(of(name), [(0, 25)], "{end}: {name}");
+        }
         assert_eq!(of("at"), [(512, 513)], "{end}");
         assert_eq!(of("sought"), [(0, 1), (768, 769)], "{end}");
         assert_eq!(of("open"), [(0, 1)], "{end}");
@@ -161,6 +171,18 @@ fn what_a_program_uses_is_learnt() {
         assert!(!pages(&entries[word(&uses)]).is_empty(), "{end}");
         assert!(entries.keys().any(|path| path.contains("libc.so")), "{end}");
     }
+}
+
+#[test]
+fn the_standard_input_is_learnt() {
+    let home = home!();
+    let files = open_directory();
+    let file = files.path().join("file");
+    cold(file.clone(), 4 * MIB);
+    let script = format!("head -c 100000 < {} >/dev/null", word(&file));
+    home.learns(&["sh", "-c", &script]).done();
+    let read = pages(&home.entries()[word(&file)]);
+    assert_eq!(read, [(0, 25)]);
 }
 
 /// A program that is killed, and a static one, are looked at while they run.

@@ -47,6 +47,17 @@ int main(int argc, char **argv) {
     assert(lseek(fd, 3 * MIB, SEEK_SET) == 3 * MIB);
     assert(read(fd, buffer, 4096) == 4096);
     close(fd);
+    fd = open("duplicated", O_RDONLY);
+    int other = dup(fd);
+    close(fd);
+    assert(read(other, buffer, sizeof buffer) == sizeof buffer);
+    close(other);
+    fd = open("replaced", O_RDONLY);
+    assert(read(fd, buffer, sizeof buffer) == sizeof buffer);
+    other = open("open", O_RDONLY);
+    assert(dup2(other, fd) == fd);
+    close(other);
+    close(fd);
     FILE *stream = fopen("stream", "r");
     assert(getc(stream) != EOF);
     fclose(stream);
