@@ -41,6 +41,10 @@ static PROCESS: AtomicI32 = AtomicI32::new(0);
 static DIRECTORIES: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 /// The number of names in a directory, after which only the directory is told of.
 const MANY: u64 = 32;
+/// The number of directories that had each descriptor before. It is part of the hash of paths.
+static OPENED: [AtomicU32; 1024] = [const { AtomicU32::new(0) }; 1024];
+/// The number of working directories before.
+static MOVED: AtomicU32 = AtomicU32::new(0);
 /// The [`key`] of the working directory, by which it was told of. 0 if it is not known.
 static WORKING_DIRECTORY: AtomicU64 = AtomicU64::new(0);
 /// The paths that were looked up, by the low and the high bits of their hashes.
@@ -98,6 +102,7 @@ pub fn duplicates(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
         && let (Some(from), Some(to)) = (file(fd), file(new))
     {
         to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        opened_directory(new);
     }
     new
 }
@@ -205,7 +210,15 @@ pub unsafe fn looked_up(path: Named) {
         .rposition(|&byte| byte == b'/')
         .map_or(0, |slash| slash + 1);
     let (directory, name) = place.path.split_at(name);
-    let above = hash(directory, place.fd as u64 | 1 << 32);
+    let before = match usize::try_from(place.fd) {
+        Ok(fd) => OPENED.get(fd),
+        Err(_) => Some(&MOVED).filter(|_| !directory.starts_with(b"/")),
+    };
+    let before = before.map_or(0, |it| it.load(Ordering::Relaxed));
+    let above = hash(
+        directory,
+        u64::from(before) << 32 | u64::from(place.fd.cast_unsigned()),
+    );
     if was_told(hash(name, above)) {
         return;
     }
@@ -263,8 +276,16 @@ fn tell_working_directory(channel: &Channel) -> u64 {
     told.flatten().unwrap_or(0)
 }
 
+/// The descriptor is that of another directory now.
+pub fn opened_directory(fd: c_int) {
+    if let Some(before) = usize::try_from(fd).ok().and_then(|fd| OPENED.get(fd)) {
+        before.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// The program changes its working directory.
 pub fn moves() {
+    MOVED.fetch_add(1, Ordering::Relaxed);
     WORKING_DIRECTORY.store(0, Ordering::Relaxed);
 }
 

@@ -160,7 +160,7 @@ fn what_a_program_uses_is_learnt() {
         assert_eq!(of("sought"), [(0, 1), (768, 769)], "{end}");
         assert_eq!(of("open"), [(0, 1)], "{end}");
         assert!(of("stream")[0].1 <= 2, "{end}");
-        for name in ["missing", "small"] {
+        for name in ["missing", "small", "listed/7", "listed/8", "listed/missing"] {
             let entry = entries[&paths(name)].as_object().unwrap();
             assert_eq!(entry.keys().collect::<Vec<_>>(), ["path"], "{end}");
         }

@@ -75,6 +75,21 @@ int main(int argc, char **argv) {
         sprintf(buffer, "many/%d", n);
         stat(buffer, &stat_of);
     }
+    // The same names, and the same descriptor, in another directory.
+    for (int round = 0; round < 4; round++) {
+        int opened = open(round % 2 ? "listed" : "many", O_RDONLY | O_DIRECTORY);
+        fd = round < 2 ? opened : fcntl(opened, F_DUPFD, 50);
+        int first = round % 2 ? 7 + round / 2 : 0;
+        for (int n = first; n <= (round % 2 ? first : 40); n++) {
+            sprintf(buffer, "%d", n);
+            assert(fstatat(fd, buffer, &stat_of, 0) == 0);
+        }
+        close(opened);
+        close(fd);
+    }
+    assert(chdir("listed") == 0);
+    assert(stat("missing", &stat_of) == -1);
+    assert(chdir("..") == 0);
     puts("done");
     fflush(stdout);
     switch (argv[2][0]) {
