@@ -607,6 +607,26 @@ fn programs_notice_nothing() {
     }
 }
 
+/// Whatever a program writes into the channel, the profile can be read.
+#[test]
+fn programs_that_write_into_the_channel_do_no_harm() {
+    let home = home!();
+    let hostile = compile("cc", "hostile.c", &["-std=gnu11"], home.path());
+    for words in [
+        &["random"][..],
+        &["marks"],
+        &["number"],
+        &["events", "/", "/etc/passwd", "/missing\n"],
+    ] {
+        let command = [&["run", "--learn=x", "--", word(&hostile)], words].concat();
+        let said = run(&mut home.nowait(&command));
+        assert_eq!((said.code, said.err.as_str()), (Some(7), ""), "{words:?}");
+        run(&mut home.nowait(&["learn", "show", "x"])).done();
+    }
+    let entries = home.entries();
+    assert!(entries.contains_key("/etc/passwd"), "{:?}", entries.keys());
+}
+
 /// Root's profiles have a directory of their own, whatever the environment says.
 #[test]
 fn the_profiles_of_root_are_in_var_lib() {
