@@ -76,6 +76,8 @@ pub const LEARNING_TIME: Duration = Duration::from_secs(30);
 const INTERVAL: Duration = Duration::from_millis(50);
 /// The maximum number of paths.
 const MAX_PATHS: usize = 200_000;
+/// PATH_MAX: no path of a system call is as long.
+const LONGEST: usize = 4096;
 /// The maximum number of parts of a file.
 const MAX_PARTS: usize = 10_000;
 
@@ -158,6 +160,8 @@ impl Learned {
         // These have no pages on a disk, and some of them have another meaning in each process.
         let is_other = |of: &[u8]| path.starts_with(of);
         if !path.starts_with(b"/")
+            || path.len() >= LONGEST
+            || path.contains(&0)
             || [&b"/proc/"[..], b"/sys/", b"/dev/"]
                 .into_iter()
                 .any(is_other)
@@ -220,7 +224,9 @@ impl Names {
         }
         let start = self.starts.entry((event.tid, event.id)).or_default();
         start.truncate(usize::try_from(event.time).unwrap_or(usize::MAX));
-        start.extend_from_slice(&event.path);
+        if start.len() < LONGEST {
+            start.extend_from_slice(&event.path);
+        }
     }
 
     fn add_directory(&mut self, key: u64, path: Vec<u8>) {
@@ -273,6 +279,8 @@ impl Use {
 mod tests {
     use super::*;
 
+    use nowait_ahead_channel::Place;
+
     #[test]
     fn parts_are_in_order_and_apart() {
         let mut used = Use::default();
@@ -282,6 +290,25 @@ mod tests {
         assert_eq!(used.parts, [0..5, 8..14, 20..24]);
         used.add_part(2..22);
         assert_eq!(used.parts.as_slice(), std::slice::from_ref(&(0..24)));
+    }
+
+    /// A program may write anything into the channel.
+    #[test]
+    fn the_memory_for_paths_is_bounded() {
+        let (channel, _memory) = Channel::create(1).unwrap();
+        let mut names = Names::default();
+        let mut reader = Reader::new(&channel);
+        let path = "x".repeat(256);
+        let part = Place {
+            fd: -1,
+            path: path.as_bytes(),
+        };
+        for _ in 0..100 {
+            channel.tell(Kind::Path, 1, part, (0, 0), u64::MAX);
+            names.add_start(&reader.next_until(Instant::now()).unwrap());
+        }
+        let longest = names.starts.values().map(Vec::len).max();
+        assert!(longest < Some(2 * LONGEST), "{longest:?}");
     }
 
     #[test]
@@ -299,6 +326,8 @@ mod tests {
         channel.tell_use_below(Kind::ManyLookedUp, 3, b"", key((1, 2)));
         channel.tell_use_below(Kind::LookedUp, 1, b"d", key((1, 3)));
         channel.tell_use(Kind::Used, 1, b"/proc/self/maps", 0..1);
+        channel.tell_use(Kind::Used, 1, b"/a\0b", 0..1);
+        channel.tell_use_below(Kind::LookedUp, 4, &b"d/".repeat(2047), key((1, 2)));
         let learned = learn(&channel, &AtomicBool::new(true));
         let paths: Vec<&[u8]> = learned
             .paths

@@ -29,6 +29,8 @@ static FILES: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 /// The number of reads at other positions, and of mappings that it unmaps, that this process still
 /// tells of.
 static READS: AtomicU32 = AtomicU32::new(2000);
+/// The number of calls of lseek(2) before which the position is still asked for.
+static SEEKS: AtomicU32 = AtomicU32::new(20_000);
 /// The addresses and the lengths of the files that the program has mapped last.
 static MAPPINGS: [[AtomicUsize; 2]; 32] = [const { [const { AtomicUsize::new(0) }; 2] }; 32];
 /// The process that has loaded the library. Its children have other numbers.
@@ -39,6 +41,10 @@ static PROCESS: AtomicI32 = AtomicI32::new(0);
 static DIRECTORIES: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 /// The number of names in a directory, after which only the directory is told of.
 const MANY: u64 = 32;
+/// The number of directories that had each descriptor before. It is part of the hash of paths.
+static OPENED: [AtomicU32; 1024] = [const { AtomicU32::new(0) }; 1024];
+/// The number of working directories before.
+static MOVED: AtomicU32 = AtomicU32::new(0);
 /// The [`key`] of the working directory, by which it was told of. 0 if it is not known.
 static WORKING_DIRECTORY: AtomicU64 = AtomicU64::new(0);
 /// The paths that were looked up, by the low and the high bits of their hashes.
@@ -48,6 +54,15 @@ static TOLD: [AtomicU32; 4096] = [const { AtomicU32::new(0) }; 4096];
 pub fn begin(channel: Channel) {
     channel.tell_use(Kind::Started, thread(), b"", 0..0);
     PROCESS.store(process(), Ordering::Relaxed);
+    if system_calls::are_allowed() {
+        system_calls::with_errno(|| {
+            // SAFETY: the standard input stays open during the call, or is not open.
+            let position = tell(unsafe { BorrowedFd::borrow_raw(0) });
+            if let Ok(position) = position {
+                FILES[0].store(position.saturating_add(1), Ordering::Relaxed);
+            }
+        });
+    }
     let _ = CHANNEL.set(channel);
 }
 
@@ -79,6 +94,19 @@ pub fn closes(fd: c_int) {
     }
 }
 
+/// The program duplicates a descriptor. The new one has the same position.
+pub fn duplicates(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    let new = call();
+    if new != fd
+        && learning().is_some()
+        && let (Some(from), Some(to)) = (file(fd), file(new))
+    {
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        opened_directory(new);
+    }
+    new
+}
+
 /// The program is about to close a stream.
 pub fn closes_stream(stream: *mut FILE) {
     if learning().is_some() && !stream.is_null() {
@@ -96,7 +124,7 @@ pub fn read_at(fd: c_int, offset: off64_t, count: ssize_t) {
         && let Ok(start) = u64::try_from(offset)
         && let Some(channel) = learning()
         && file(fd).is_some_and(|file| file.load(Ordering::Relaxed) > 0)
-        && may_tell()
+        && counts_down(&READS)
     {
         let end = start.saturating_add(count.unsigned_abs() as u64);
         // SAFETY: the program has just read from this descriptor.
@@ -105,14 +133,28 @@ pub fn read_at(fd: c_int, offset: off64_t, count: ssize_t) {
     }
 }
 
-/// The program changes the position of a descriptor.
-pub fn seeks(fd: c_int, call: impl FnOnce() -> off64_t) -> off64_t {
+/// The program changes the position of a descriptor, or asks for it.
+pub fn seeks(
+    fd: c_int,
+    (offset, from): (off64_t, c_int),
+    call: impl FnOnce() -> off64_t,
+) -> off64_t {
+    if (offset, from) == (0, libc::SEEK_CUR) {
+        return call();
+    }
     let followed = learning().zip(file(fd));
     let before = followed.map(|(_, file)| file.load(Ordering::Relaxed));
     if let (Some((channel, _)), Some(before @ 1..)) = (followed, before)
-        && may_tell()
+        && counts_down(&SEEKS)
     {
-        system_calls::with_errno(|| read_to_position(channel, fd, before - 1));
+        system_calls::with_errno(|| {
+            // SAFETY: the program has this descriptor.
+            let here = tell(unsafe { BorrowedFd::borrow_raw(fd) });
+            // Otherwise it has read nothing since.
+            if here.is_ok_and(|here| here >= before) && counts_down(&READS) {
+                read_to_position(channel, fd, before - 1);
+            }
+        });
     }
     let position = call();
     if let (Some((_, file)), Some(1..), Ok(position)) = (followed, before, u64::try_from(position))
@@ -122,10 +164,10 @@ pub fn seeks(fd: c_int, call: impl FnOnce() -> off64_t) -> off64_t {
     position
 }
 
-/// Counts a read that the process tells of. Returns false if there were many.
-fn may_tell() -> bool {
-    let left = READS.load(Ordering::Relaxed);
-    READS.store(left.saturating_sub(1), Ordering::Relaxed);
+/// Returns false if none are left.
+fn counts_down(number: &AtomicU32) -> bool {
+    let left = number.load(Ordering::Relaxed);
+    number.store(left.saturating_sub(1), Ordering::Relaxed);
     left > 0
 }
 
@@ -145,10 +187,11 @@ fn read_to_position(channel: &Channel, fd: c_int, start: u64) {
 
 #[inline(never)]
 fn tell_part(channel: &Channel, fd: BorrowedFd<'_>, part: Range<u64>) {
-    let mut path = [0; path::LONGEST];
-    if let Some(path) = path::of(fd, &mut path) {
-        channel.tell_use(Kind::Used, thread(), path, part);
-    }
+    path::with_memory(|path| {
+        if let Some(path) = path::of(fd, path) {
+            channel.tell_use(Kind::Used, thread(), path, part);
+        }
+    });
 }
 
 /// The program looks up a path, which need not exist.
@@ -167,7 +210,15 @@ pub unsafe fn looked_up(path: Named) {
         .rposition(|&byte| byte == b'/')
         .map_or(0, |slash| slash + 1);
     let (directory, name) = place.path.split_at(name);
-    let above = hash(directory, place.fd as u64 | 1 << 32);
+    let before = match usize::try_from(place.fd) {
+        Ok(fd) => OPENED.get(fd),
+        Err(_) => Some(&MOVED).filter(|_| !directory.starts_with(b"/")),
+    };
+    let before = before.map_or(0, |it| it.load(Ordering::Relaxed));
+    let above = hash(
+        directory,
+        u64::from(before) << 32 | u64::from(place.fd.cast_unsigned()),
+    );
     if was_told(hash(name, above)) {
         return;
     }
@@ -215,32 +266,41 @@ fn tell_below(channel: &Channel, kind: Kind, path: &[u8]) {
 
 #[inline(never)]
 fn tell_working_directory(channel: &Channel) -> u64 {
-    let mut path = [0; path::LONGEST];
-    let Some(path) = path::of(CWD, &mut path) else {
-        return 0;
-    };
-    let id = (0, hash(path, 0));
-    channel.tell_directory(thread(), path, id);
-    WORKING_DIRECTORY.store(key(id), Ordering::Relaxed);
-    key(id)
+    let told = path::with_memory(|path| {
+        let path = path::of(CWD, path)?;
+        let id = (0, hash(path, 0));
+        channel.tell_directory(thread(), path, id);
+        WORKING_DIRECTORY.store(key(id), Ordering::Relaxed);
+        Some(key(id))
+    });
+    told.flatten().unwrap_or(0)
+}
+
+/// The descriptor is that of another directory now.
+pub fn opened_directory(fd: c_int) {
+    if let Some(before) = usize::try_from(fd).ok().and_then(|fd| OPENED.get(fd)) {
+        before.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// The program changes its working directory.
 pub fn moves() {
+    MOVED.fetch_add(1, Ordering::Relaxed);
     WORKING_DIRECTORY.store(0, Ordering::Relaxed);
 }
 
 #[inline(never)]
 fn tell_path(channel: &Channel, kind: Kind, place: Place<'_>) {
-    let mut absolute = [0; path::LONGEST];
-    let Some(mut path) = path::absolute(place, &mut absolute) else {
-        return;
-    };
-    if kind == Kind::ManyLookedUp {
-        let slash = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
-        path = &path[..slash.max(1)];
-    }
-    channel.tell_use(kind, thread(), path, 0..0);
+    path::with_memory(|absolute| {
+        let Some(mut path) = path::absolute(place, absolute) else {
+            return;
+        };
+        if kind == Kind::ManyLookedUp {
+            let slash = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+            path = &path[..slash.max(1)];
+        }
+        channel.tell_use(kind, thread(), path, 0..0);
+    });
 }
 
 /// FNV-1a.
@@ -267,10 +327,11 @@ pub fn listed(fd: c_int) {
 
 #[inline(never)]
 fn tell_listed(channel: &Channel, fd: BorrowedFd<'_>) {
-    let mut path = [0; path::LONGEST];
-    if let Some(path) = path::of(fd, &mut path) {
-        channel.tell_use(Kind::Listed, thread(), path, 0..0);
-    }
+    path::with_memory(|path| {
+        if let Some(path) = path::of(fd, path) {
+            channel.tell_use(Kind::Listed, thread(), path, 0..0);
+        }
+    });
 }
 
 /// The program lists a directory, or the tree below it, by its path.
@@ -333,7 +394,7 @@ pub fn unmaps(address: *mut c_void) {
             .iter()
             .find(|it| it[0].load(Ordering::Relaxed) == address)
         && address != 0
-        && may_tell()
+        && counts_down(&READS)
     {
         start.store(0, Ordering::Relaxed);
         let end = address.saturating_add(len.load(Ordering::Relaxed));

@@ -1,7 +1,9 @@
 //! The absolute paths of files.
 
+use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nowait_ahead_channel::Place;
 use rustix::fs::{CWD, readlinkat_raw};
@@ -9,6 +11,32 @@ use rustix::path::DecInt;
 
 /// The longest path that the kernel returns, with the zero behind it.
 pub const LONGEST: usize = libc::PATH_MAX as usize;
+
+/// Memory for a path, which is used by one thread at a time.
+struct Memory {
+    is_used: AtomicBool,
+    path: UnsafeCell<[u8; LONGEST]>,
+}
+
+// SAFETY: the path belongs to the thread that has set `is_used`.
+unsafe impl Sync for Memory {}
+
+/// Calls a function with memory for a path. It is not on the stack: a signal handler may have a
+/// small one. `None` if many other threads use all of the memory now.
+pub fn with_memory<R>(call: impl FnOnce(&mut [u8; LONGEST]) -> R) -> Option<R> {
+    static ALL: [Memory; 16] = [const {
+        Memory {
+            is_used: AtomicBool::new(false),
+            path: UnsafeCell::new([0; LONGEST]),
+        }
+    }; 16];
+    let free = |it: &&Memory| !it.is_used.swap(true, Ordering::Acquire);
+    let memory = ALL.iter().find(free)?;
+    // SAFETY: this thread has set `is_used`.
+    let result = call(unsafe { &mut *memory.path.get() });
+    memory.is_used.store(false, Ordering::Release);
+    Some(result)
+}
 
 /// The path of an open file, or of the working directory.
 pub fn of<'a>(fd: BorrowedFd<'_>, path: &'a mut [u8]) -> Option<&'a [u8]> {

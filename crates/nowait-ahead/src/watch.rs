@@ -171,7 +171,9 @@ pub fn open(call: impl FnOnce() -> c_int, file: Named, flags: c_int) -> c_int {
         // SAFETY: the call has succeeded with this path.
         unsafe { survey::opened(fd, file, flags, shared) };
         learn::opened(fd, flags);
-    } else if fd < 0 {
+    } else if fd >= 0 {
+        learn::opened_directory(fd);
+    } else {
         // SAFETY: the call has just taken this path.
         unsafe { learn::looked_up(file) };
     }

@@ -97,7 +97,15 @@ macro_rules! home {
 /// The files that tests/c/uses.c uses.
 fn fill(at: &Path) {
     for name in [
-        "mapped", "unmapped", "read", "at", "sought", "stream", "open",
+        "mapped",
+        "unmapped",
+        "read",
+        "at",
+        "sought",
+        "stream",
+        "open",
+        "duplicated",
+        "replaced",
     ] {
         cold(at.join(name), 4 * MIB);
         fs::set_permissions(at.join(name), fs::Permissions::from_mode(0o644)).unwrap();
@@ -145,12 +153,14 @@ fn what_a_program_uses_is_learnt() {
             "{end}: {:?}",
             of("unmapped")
         );
-        assert_eq!(of("read"), [(0, 25)], "{end}");
+        for name in ["read", "duplicated", "replaced"] {
+            assert_eq!(of(name), [(0, 25)], "{end}: {name}");
+        }
         assert_eq!(of("at"), [(512, 513)], "{end}");
         assert_eq!(of("sought"), [(0, 1), (768, 769)], "{end}");
         assert_eq!(of("open"), [(0, 1)], "{end}");
         assert!(of("stream")[0].1 <= 2, "{end}");
-        for name in ["missing", "small"] {
+        for name in ["missing", "small", "listed/7", "listed/8", "listed/missing"] {
             let entry = entries[&paths(name)].as_object().unwrap();
             assert_eq!(entry.keys().collect::<Vec<_>>(), ["path"], "{end}");
         }
@@ -161,6 +171,18 @@ fn what_a_program_uses_is_learnt() {
         assert!(!pages(&entries[word(&uses)]).is_empty(), "{end}");
         assert!(entries.keys().any(|path| path.contains("libc.so")), "{end}");
     }
+}
+
+#[test]
+fn the_standard_input_is_learnt() {
+    let home = home!();
+    let files = open_directory();
+    let file = files.path().join("file");
+    cold(file.clone(), 4 * MIB);
+    let script = format!("head -c 100000 < {} >/dev/null", word(&file));
+    home.learns(&["sh", "-c", &script]).done();
+    let read = pages(&home.entries()[word(&file)]);
+    assert_eq!(read, [(0, 25)]);
 }
 
 /// A program that is killed, and a static one, are looked at while they run.
@@ -544,8 +566,10 @@ fn a_disk_that_hangs_does_not_keep_the_program() {
 fn programs_notice_nothing() {
     let home = home!();
     let sandbox = compile("cc", "sandbox.c", &[], home.path());
+    let small_stack = compile("cc", "small_stack.c", &[], home.path());
     for words in [
         &[word(&sandbox)][..],
+        &[word(&small_stack)],
         &[
             "sh",
             "-c",
@@ -581,6 +605,26 @@ fn programs_notice_nothing() {
             assert_eq!(sorted(&said), sorted(&direct), "{words:?}");
         }
     }
+}
+
+/// Whatever a program writes into the channel, the profile can be read.
+#[test]
+fn programs_that_write_into_the_channel_do_no_harm() {
+    let home = home!();
+    let hostile = compile("cc", "hostile.c", &["-std=gnu11"], home.path());
+    for words in [
+        &["random"][..],
+        &["marks"],
+        &["number"],
+        &["events", "/", "/etc/passwd", "/missing\n"],
+    ] {
+        let command = [&["run", "--learn=x", "--", word(&hostile)], words].concat();
+        let said = run(&mut home.nowait(&command));
+        assert_eq!((said.code, said.err.as_str()), (Some(7), ""), "{words:?}");
+        run(&mut home.nowait(&["learn", "show", "x"])).done();
+    }
+    let entries = home.entries();
+    assert!(entries.contains_key("/etc/passwd"), "{:?}", entries.keys());
 }
 
 /// Root's profiles have a directory of their own, whatever the environment says.

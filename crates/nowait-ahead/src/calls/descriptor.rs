@@ -13,12 +13,12 @@ use crate::survey;
 interpose! {
     fn close(fd: c_int) -> c_int, else -1, call => { closes(fd); call() };
     fn fclose(stream: *mut FILE) -> c_int, else libc::EOF, call => { closes_stream(stream); call() };
-    fn dup(fd: c_int) -> c_int, else -1, call => { open_files::remove(fd); call() };
-    fn dup2(fd: c_int, new: c_int) -> c_int, else -1, call => { replaces(fd, new); call() };
-    fn dup3(fd: c_int, new: c_int, flags: c_int) -> c_int, else -1, call => { replaces(fd, new); call() };
+    fn dup(fd: c_int) -> c_int, else -1, call => { open_files::remove(fd); learn::duplicates(fd, call) };
+    fn dup2(fd: c_int, new: c_int) -> c_int, else -1, call => replaces(fd, new, call);
+    fn dup3(fd: c_int, new: c_int, flags: c_int) -> c_int, else -1, call => replaces(fd, new, call);
     // fcntl(2) takes one more argument, which a variadic function finds where this one does.
-    fn fcntl(fd: c_int, command: c_int, a: c_long) -> c_int, else -1, call => { controls(fd, command); call() };
-    fn fcntl64(fd: c_int, command: c_int, a: c_long) -> c_int, else -1, call => { controls(fd, command); call() };
+    fn fcntl(fd: c_int, command: c_int, a: c_long) -> c_int, else -1, call => controls(fd, command, call);
+    fn fcntl64(fd: c_int, command: c_int, a: c_long) -> c_int, else -1, call => controls(fd, command, call);
     fn mmap(address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off64_t) -> *mut c_void,
         else libc::MAP_FAILED, call => maps(fd, len, call);
     fn mmap64(address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off64_t) -> *mut c_void,
@@ -77,16 +77,22 @@ fn maps(fd: c_int, len: size_t, call: impl FnOnce() -> *mut c_void) -> *mut c_vo
     address
 }
 
-fn replaces(fd: c_int, new: c_int) {
+fn replaces(fd: c_int, new: c_int, call: impl FnOnce() -> c_int) -> c_int {
     open_files::remove(fd);
     if fd != new {
         open_files::remove(new);
+        learn::closes(new);
     }
+    learn::duplicates(fd, call)
 }
 
-fn controls(fd: c_int, command: c_int) {
-    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
-        open_files::remove(fd);
+fn controls(fd: c_int, command: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
+            open_files::remove(fd);
+            learn::duplicates(fd, call)
+        }
+        _ => call(),
     }
 }
 

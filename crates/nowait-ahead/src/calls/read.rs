@@ -21,8 +21,8 @@ interpose! {
         call => read_at(fd, offset, call());
     fn preadv64(fd: c_int, buffers: *const c_void, count: c_int, offset: off64_t) -> ssize_t, else -1,
         call => read_at(fd, offset, call());
-    fn lseek(fd: c_int, offset: off64_t, from: c_int) -> off64_t, else -1, call => learn::seeks(fd, call);
-    fn lseek64(fd: c_int, offset: off64_t, from: c_int) -> off64_t, else -1, call => learn::seeks(fd, call);
+    fn lseek(fd: c_int, offset: off64_t, from: c_int) -> off64_t, else -1, call => learn::seeks(fd, (offset, from), call);
+    fn lseek64(fd: c_int, offset: off64_t, from: c_int) -> off64_t, else -1, call => learn::seeks(fd, (offset, from), call);
     fn access(path: *const c_char, mode: c_int) -> c_int, else -1, call => looked_up(Named::here(path), call());
     fn faccessat(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int, else -1,
         call => looked_up(Named { dir, path }, call());

@@ -167,7 +167,7 @@ impl Profile {
     /// The bytes of all ranges.
     pub fn bytes(&self) -> u64 {
         let files = self.entries.iter().filter_map(|entry| entry.file.as_ref());
-        files.map(FileUse::bytes).sum()
+        files.map(FileUse::bytes).fold(0, u64::saturating_add)
     }
 
     /// The number of files that are opened.
@@ -275,7 +275,7 @@ impl Profile {
 
     /// Adds a run. `directory` was the working directory of the program.
     pub fn learn(&mut self, learned: &Learned, directory: &Path) {
-        self.runs += 1;
+        self.runs = self.runs.saturating_add(1);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         self.updated = now.unwrap_or_default().as_secs();
         let mut old: HashMap<PathBuf, Entry> = std::mem::take(&mut self.entries)
@@ -307,7 +307,8 @@ impl Profile {
         }
         // A run may have ended early, or have needed less.
         let mut rest: Vec<Entry> = old.into_values().collect();
-        rest.iter_mut().for_each(|entry| entry.unused += 1);
+        rest.iter_mut()
+            .for_each(|entry| entry.unused = entry.unused.saturating_add(1));
         rest.retain(|entry| entry.unused < FORGOTTEN_AFTER);
         rest.sort_by(|a, b| a.path.cmp(&b.path));
         self.entries.extend(rest);
@@ -481,6 +482,36 @@ mod tests {
                 entry(b"/no\nfile"),
             ],
         }
+    }
+
+    /// A profile may have been written by anything.
+    #[test]
+    fn large_numbers_do_no_harm() {
+        let whole = FileUse {
+            stamp: Stamp {
+                size: u64::MAX,
+                mtime: (i64::MIN, u32::MAX),
+                inode: 0,
+            },
+            ranges: vec![0..1, 2..u64::MAX],
+        };
+        let entry = |path: &str| Entry {
+            path: path.into(),
+            file: Some(whole.clone()),
+            unused: u32::MAX,
+            ..Entry::default()
+        };
+        let profile = Profile {
+            runs: u64::MAX,
+            updated: u64::MAX,
+            entries: vec![entry("/missing/a"), entry("/missing/b")],
+            ..Profile::default()
+        };
+        let mut read = Profile::read(written(&profile).as_slice()).unwrap();
+        assert_eq!(read, profile);
+        assert_eq!(read.bytes(), u64::MAX);
+        read.learn(&Learned::default(), Path::new("/"));
+        assert_eq!((read.runs, read.entries.len()), (u64::MAX, 0));
     }
 
     #[test]

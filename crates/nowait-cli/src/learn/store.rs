@@ -17,6 +17,7 @@ pub struct Store(PathBuf);
 
 /// The end of the name of a profile's file.
 const SUFFIX: &str = ".profile";
+const TOO_LARGE: &str = "it is too large for a profile";
 /// The longest NAME.
 const MAX_NAME: usize = 100;
 
@@ -72,7 +73,7 @@ impl Store {
         let metadata = file.metadata().map_err(|e| wrong(&e))?;
         check(&metadata, metadata.is_file(), "file").map_err(|e| wrong(&e))?;
         if metadata.len() > MAX_SIZE {
-            return Err(wrong(&"it is too large for a profile"));
+            return Err(wrong(&TOO_LARGE));
         }
         Profile::read(file).map(Some).map_err(|e| wrong(&e))
     }
@@ -108,6 +109,9 @@ impl Store {
         profile.write(&mut out)?;
         out.flush()?;
         let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        if file.as_file().metadata()?.len() > MAX_SIZE {
+            return Err(io::Error::other(TOO_LARGE));
+        }
         file.persist(path)?;
         Ok(())
     }
@@ -262,6 +266,22 @@ mod tests {
         for name in ["", ".", "..", ".a", "a/b", "a b", "\n", &"x".repeat(101)] {
             assert!(check_name(name).is_err(), "{name}");
         }
+    }
+
+    #[test]
+    fn a_profile_that_could_not_be_read_is_not_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store(directory.path().join("a"));
+        let (name, small) = (OsStr::new("x"), Profile::default());
+        store.write(name, &small).unwrap();
+        let large = Profile {
+            command: vec!["x".repeat(MAX_SIZE as usize).into()],
+            ..Profile::default()
+        };
+        let why = store.write(name, &large).unwrap_err();
+        assert!(why.ends_with("too large for a profile"), "{why}");
+        assert_eq!(store.read(name), Ok(Some(small)));
+        assert_eq!(fs::read_dir(&store.0).unwrap().count(), 1);
     }
 
     #[test]

@@ -19,15 +19,16 @@
 #include <time.h>
 #include <unistd.h>
 
-// As in crates/nowait-ahead-channel: a mark and 38 words, in cache lines.
-enum { SLOTS = 4096, WORDS = 38, SLOT = 320, HEAD = 64, KINDS = 9 };
+// As in crates/nowait-ahead-channel: a mark and 39 words, in cache lines. Claims follow the slots.
+enum { SLOTS = 4096, WORDS = 39, HEADER = 7, SLOT = 320, HEAD = 64, KINDS = 17, CLAIMS = 8 << 14 };
 
 static uint8_t *memory;
 static size_t size;
 
 static void attach(void)
 {
-    const char *value = getenv("NOWAIT_AHEAD_CHANNEL");
+    const char *learns = getenv("NOWAIT_LEARN_CHANNEL");
+    const char *value = learns ? learns : getenv("NOWAIT_AHEAD_CHANNEL");
     char path[256];
     if (!value || strlen(value) >= sizeof path)
         exit(1);
@@ -39,13 +40,13 @@ static void attach(void)
         exit(1);
     size = stat.st_size;
     memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED || size < (size_t)SLOTS * SLOT)
+    if (memory == MAP_FAILED || size < CLAIMS + (size_t)SLOTS * SLOT)
         exit(1);
 }
 
 static uint64_t *slot(uint64_t number)
 {
-    return (uint64_t *)(memory + size - (size_t)SLOTS * SLOT + number % SLOTS * SLOT);
+    return (uint64_t *)(memory + size - CLAIMS - (size_t)SLOTS * SLOT + number % SLOTS * SLOT);
 }
 
 static uint64_t *head(void)
@@ -76,7 +77,7 @@ static void event(unsigned kind, uint64_t pid, const char *path)
     size_t length = strlen(path);
     words[0] = kind | (uint64_t)length << 8 | pid << 32;
     words[1] = UINT32_MAX;
-    memcpy(words + 6, path, length < 256 ? length : 256);
+    memcpy(words + HEADER, path, length < 256 ? length : 256);
     tell(words);
 }
 
@@ -98,7 +99,9 @@ static void random_words(void)
                 uint64_t words[WORDS];
                 for (unsigned w = 0; w < WORDS; w++)
                     words[w] = any() >> any() % 64;
-                words[0] = any() % KINDS | (uint64_t)getpid() << 32;
+                words[0] = any() % KINDS | any() % 257 << 8 | (uint64_t)getpid() << 32;
+                if (any() % 2)
+                    memcpy(words + HEADER, "/tmp/", 5);
                 words[1] = any() % 4 ? UINT32_MAX : any() % 8;
                 tell(words);
             }

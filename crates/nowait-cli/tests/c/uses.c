@@ -29,6 +29,11 @@ int main(int argc, char **argv) {
     assert(argc == 3);
     assert(chdir(argv[1]) == 0);
     static char buffer[100000];
+    // Calls that move no position, as those of each stream in Python, are no reads.
+    int asked = open("open", O_RDONLY);
+    for (int n = 0; n < 3000; n++)
+        assert(lseek(asked, 0, n % 2 ? SEEK_CUR : SEEK_SET) == 0);
+    close(asked);
     map("mapped", MIB);
     munmap(map("unmapped", 2 * MIB), 4 * MIB);
     int fd = open("read", O_RDONLY);
@@ -41,6 +46,17 @@ int main(int argc, char **argv) {
     assert(read(fd, buffer, 10) == 10);
     assert(lseek(fd, 3 * MIB, SEEK_SET) == 3 * MIB);
     assert(read(fd, buffer, 4096) == 4096);
+    close(fd);
+    fd = open("duplicated", O_RDONLY);
+    int other = dup(fd);
+    close(fd);
+    assert(read(other, buffer, sizeof buffer) == sizeof buffer);
+    close(other);
+    fd = open("replaced", O_RDONLY);
+    assert(read(fd, buffer, sizeof buffer) == sizeof buffer);
+    other = open("open", O_RDONLY);
+    assert(dup2(other, fd) == fd);
+    close(other);
     close(fd);
     FILE *stream = fopen("stream", "r");
     assert(getc(stream) != EOF);
@@ -59,6 +75,21 @@ int main(int argc, char **argv) {
         sprintf(buffer, "many/%d", n);
         stat(buffer, &stat_of);
     }
+    // The same names, and the same descriptor, in another directory.
+    for (int round = 0; round < 4; round++) {
+        int opened = open(round % 2 ? "listed" : "many", O_RDONLY | O_DIRECTORY);
+        fd = round < 2 ? opened : fcntl(opened, F_DUPFD, 50);
+        int first = round % 2 ? 7 + round / 2 : 0;
+        for (int n = first; n <= (round % 2 ? first : 40); n++) {
+            sprintf(buffer, "%d", n);
+            assert(fstatat(fd, buffer, &stat_of, 0) == 0);
+        }
+        close(opened);
+        close(fd);
+    }
+    assert(chdir("listed") == 0);
+    assert(stat("missing", &stat_of) == -1);
+    assert(chdir("..") == 0);
     puts("done");
     fflush(stdout);
     switch (argv[2][0]) {
