@@ -580,7 +580,11 @@ fn programs_notice_nothing() {
             "-c",
             "import os, subprocess, json; print(json.dumps(subprocess.run(['pwd'], capture_output=True).stdout.decode())); os._exit(4)",
         ],
-        &["perl", "-e", "$| = 1; print 1; if (fork) { wait; exec 'true' } print 2"],
+        &[
+            "perl",
+            "-e",
+            "$| = 1; print 1; if (fork) { wait; exec 'true' } print 2",
+        ],
     ] {
         let mut direct = Command::new(words[0]);
         direct
