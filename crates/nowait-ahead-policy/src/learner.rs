@@ -157,11 +157,13 @@ impl Learned {
     }
 
     fn add(&mut self, path: Vec<u8>, change: impl FnOnce(&mut Use)) {
-        // These have no pages on a disk, and some of them have another meaning in each process.
+        // These have no pages on a disk, and some of them have another meaning in each process. The
+        // kernel marks files that were removed.
         let is_other = |of: &[u8]| path.starts_with(of);
         if !path.starts_with(b"/")
             || path.len() >= LONGEST
             || path.contains(&0)
+            || path.ends_with(b" (deleted)")
             || [&b"/proc/"[..], b"/sys/", b"/dev/"]
                 .into_iter()
                 .any(is_other)
@@ -327,6 +329,7 @@ mod tests {
         channel.tell_use_below(Kind::LookedUp, 1, b"d", key((1, 3)));
         channel.tell_use(Kind::Used, 1, b"/proc/self/maps", 0..1);
         channel.tell_use(Kind::Used, 1, b"/a\0b", 0..1);
+        channel.tell_use(Kind::Used, 1, b"/tmp/removed (deleted)", 0..1);
         channel.tell_use_below(Kind::LookedUp, 4, &b"d/".repeat(2047), key((1, 2)));
         let learned = learn(&channel, &AtomicBool::new(true));
         let paths: Vec<&[u8]> = learned

@@ -611,7 +611,7 @@ fn programs_notice_nothing() {
     }
 }
 
-/// Whatever a program writes into the channel, the profile can be read.
+/// The profile can be read after a program has written into the channel.
 #[test]
 fn programs_that_write_into_the_channel_do_no_harm() {
     let home = home!();
