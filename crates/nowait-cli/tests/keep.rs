@@ -791,7 +791,7 @@ fn a_link_that_takes_the_place_of_a_directory_is_not_followed() {
 fn names_may_have_any_bytes() {
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
     let dir = directory();
-    let tree = dir.path().join(std::ffi::OsStr::from_bytes(b"a\n\xff"));
+    let tree = dir.path().join(std::ffi::OsStr::from_bytes(b"any\n\xff"));
     fs::create_dir(&tree).unwrap();
     let name = std::ffi::OsString::from_vec(b"new\nline \"\xfe".to_vec());
     let file = cold(tree.join(&name), MIB);
@@ -814,12 +814,12 @@ fn names_may_have_any_bytes() {
     let label = format!("path_hex=\"{hex}\"}} {}\n", 2 * MIB);
     wait_until("the metrics", || {
         let text = fs::read_to_string(&metrics).unwrap_or_default();
-        text.contains(&format!("a\\n\u{fffd}\",{label}"))
+        text.contains(&format!("any\\n\u{fffd}\",{label}"))
     });
     let table = run(&mut nowait(["keep", "--status"])).done();
-    let shown = table.text().lines().filter(|line| line.contains("/a"));
+    let shown = table.text().lines().filter(|line| line.contains("/any"));
     assert!(
-        shown.count() >= 1 && !table.text().contains("/a\n"),
+        shown.count() >= 1 && !table.text().contains("/any\n"),
         "{table:?}"
     );
     assert_eq!(keep.end(), "");

@@ -25,7 +25,8 @@ pub struct Directory {
     pub watch: Option<i32>,
     /// The names of the directories in it, in order.
     pub below: Vec<OsString>,
-    pub files: BTreeMap<OsString, Entry>,
+    /// Boxed, because a map has room for eleven values, and a given file has a map of its own.
+    pub files: BTreeMap<OsString, Box<Entry>>,
 }
 
 impl Directory {

@@ -33,7 +33,7 @@ pub struct Root {
     pub path: PathBuf,
     number: usize,
     /// The directories in the order of their paths. A given file has one, that of its parent.
-    pub directories: BTreeMap<Arc<Path>, Directory>,
+    pub directories: BTreeMap<Arc<Path>, Box<Directory>>,
     /// The tree, if the path is a directory; and the open directory while files are examined.
     tree: Option<Arc<TreeRoot>>,
     open: Option<Arc<OwnedFd>>,
@@ -71,7 +71,9 @@ impl Root {
     pub fn renumbered(mut self, number: usize) -> Root {
         self.number = number;
         self.way.clear();
-        self.directories.values_mut().for_each(Directory::unwatched);
+        self.directories
+            .values_mut()
+            .for_each(|directory| directory.unwatched());
         self
     }
 
@@ -98,8 +100,8 @@ impl Root {
                 let name = self.path.file_name().unwrap_or_default().to_owned();
                 if self.tree.take().is_some() || !self.directories.contains_key(&parent) {
                     self.clear(context.watches);
-                    let mut directory = Directory::default();
-                    directory.files.insert(name, Entry::default());
+                    let mut directory = Box::<Directory>::default();
+                    directory.files.insert(name, Box::default());
                     self.directories.insert(parent, directory);
                 }
                 true
@@ -181,7 +183,8 @@ impl Root {
     ) -> impl Iterator<Item = (&'a Arc<Path>, &'a Directory)> {
         let rest = (Bound::Included(path), Bound::Unbounded);
         let below = self.directories.range::<Path, _>(rest);
-        below.take_while(move |(below, _)| below.starts_with(path))
+        let below = below.take_while(move |(below, _)| below.starts_with(path));
+        below.map(|(path, directory)| (path, &**directory))
     }
 
     /// Lets a directory and everything below it go.
@@ -365,7 +368,7 @@ impl Root {
     pub fn entries(&self) -> impl Iterator<Item = (&Arc<Path>, &OsString, &Entry)> {
         self.directories.iter().flat_map(|(path, directory)| {
             let files = directory.files.iter();
-            files.map(move |(name, entry)| (path, name, entry))
+            files.map(move |(name, entry)| (path, name, &**entry))
         })
     }
 
@@ -403,13 +406,14 @@ impl Root {
     pub fn entries_mut(&mut self) -> impl Iterator<Item = (&Arc<Path>, &OsString, &mut Entry)> {
         self.directories.iter_mut().flat_map(|(path, directory)| {
             let files = directory.files.iter_mut();
-            files.map(move |(name, entry)| (path, name, entry))
+            files.map(move |(name, entry)| (path, name, &mut **entry))
         })
     }
 
     /// One file.
     pub fn entry_mut(&mut self, directory: &Path, name: &OsStr) -> Option<&mut Entry> {
-        self.directories.get_mut(directory)?.files.get_mut(name)
+        let directory = self.directories.get_mut(directory)?;
+        directory.files.get_mut(name).map(|entry| &mut **entry)
     }
 }
 
