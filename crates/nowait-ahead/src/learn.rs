@@ -1,5 +1,5 @@
-//! What the program uses, for `nowait run --learn`: the parts of files that it reads or has mapped,
-//! the paths that it looks up, and the directories that it lists.
+//! Tells `nowait run --learn` of the parts of files that the program reads or has mapped, the paths that
+//! it looks up, and the directories that it lists.
 //!
 //! The part of a file is known when it is closed: what is before the descriptor's position was read.
 //! Reads at other positions are told of at once. Mapped pages are asked for when the process ends or

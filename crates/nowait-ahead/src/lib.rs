@@ -13,7 +13,7 @@
 //!
 //! - **The library only watches.** It returns what the C library's function has returned. With
 //!   `--keep-cache` there are two exceptions: advice that evicts, and long copies (`calls/data`).
-//!   It has no thread, no descriptor and no memory of its own, calls no malloc(3) and takes no
+//!   It has no thread, no descriptor and only static memory, calls no malloc(3) and takes no
 //!   lock. So nothing in it can deadlock with signals, fork(2) or dlopen(3), and a program that
 //!   counts its descriptors or closes all of them notices nothing.
 //! - **The library makes no system call**, except to survey and evict files, and with `--learn`. A program

@@ -257,11 +257,12 @@ impl<'a> File<'a> {
         };
         let id = id_of(&stat);
         if LAST.load(Ordering::Relaxed) != key(id) {
-            let mut path = [0; path::LONGEST];
-            if let Some(path) = path::of(fd, &mut path) {
-                self.channel.tell_directory(self.thread, path, id);
-                LAST.store(key(id), Ordering::Relaxed);
-            }
+            path::with_memory(|path| {
+                if let Some(path) = path::of(fd, path) {
+                    self.channel.tell_directory(self.thread, path, id);
+                    LAST.store(key(id), Ordering::Relaxed);
+                }
+            });
         }
         key(id)
     }
@@ -315,9 +316,11 @@ impl<'a> File<'a> {
 
     #[inline(never)]
     fn tell_by_own_path(&self, pages: u64) -> Option<u64> {
-        let mut path = [0; path::LONGEST];
-        let path = path::of(self.fd, &mut path).unwrap_or_default();
-        self.tell_at(Place { fd: -1, path }, 0, pages)
+        let told = path::with_memory(|path| {
+            let path = path::of(self.fd, path).unwrap_or_default();
+            self.tell_at(Place { fd: -1, path }, 0, pages)
+        });
+        told.flatten()
     }
 
     fn tell_at(&self, place: Place<'_>, directory: u64, pages: u64) -> Option<u64> {
