@@ -21,7 +21,7 @@ use clap::Subcommand;
 use serde_json::{Map, Value, json};
 
 use crate::messages::say;
-use crate::name::plural;
+use crate::name::{DisplayPath, plural};
 use crate::output::Output;
 use crate::problem::Problem;
 use crate::size::Size;
@@ -29,7 +29,6 @@ use crate::terminal::Terminal;
 
 use profile::Profile;
 pub use session::Session;
-use session::shown;
 use store::Store;
 
 /// Shows and removes what `nowait run --learn` has learnt.
@@ -305,4 +304,9 @@ fn forget(store: &Store, names: &[OsString], all: bool) -> Result<ExitCode, Prob
         }
     }
     Ok(ExitCode::from(u8::from(failed)))
+}
+
+/// A name of a profile, or a word of a command, for people.
+fn shown(name: &OsStr) -> String {
+    DisplayPath(name.as_ref()).to_string()
 }

@@ -1,4 +1,4 @@
-//! Tests of `nowait run --learn` and of `nowait learn`. The profiles are those of the user nobody.
+//! Tests of `nowait run --learn` and of `nowait learn`. The profiles are those of the user 65534.
 
 #[path = "common/program.rs"]
 mod program;
@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use program::{
-    MIB, Said, cached, cached_bytes, cold, compile, evict, fifo, libraries, open_directory, run,
-    wait_until, word,
+    Group, MIB, Said, cached, cached_bytes, cold, compile, evict, fifo, libraries, open_directory,
+    run, wait_until, word,
 };
 use serde_json::Value;
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 const NOBODY: u32 = 65534;
 
-/// A directory with a copy of the program, in which the user nobody has profiles.
+/// A directory with a copy of the program, in which the user 65534 has profiles.
 struct Home(TempDir);
 
 impl Home {
@@ -535,6 +535,72 @@ fn files_that_vanish_and_are_replaced_do_no_harm() {
     run(&mut home.nowait(&["run", "--learn=x", "--", "sleep", "1"])).done();
     assert_eq!(cached_bytes(&file("replaced")), 60_000);
     assert_eq!(cached_bytes(&file("large")), 0);
+}
+
+/// The first run of Python reads a module's source and writes its bytecode, which the second one reads.
+#[test]
+fn bytecode_that_the_first_run_has_written_is_learnt() {
+    let home = home!();
+    let files = open_directory();
+    fs::write(files.path().join("module.py"), "x = 1\n".repeat(10_000)).unwrap();
+    let written = files.path().join("bytecode");
+    fs::create_dir(&written).unwrap();
+    chown(&written, Some(NOBODY), Some(NOBODY)).unwrap();
+    let python = || {
+        let words = [
+            "run",
+            "--learn=x",
+            "--",
+            "/usr/bin/python3",
+            "-c",
+            "import module",
+        ];
+        let mut command = home.nowait(&words);
+        command.env_remove("PYTHONDONTWRITEBYTECODE");
+        command
+            .env("PYTHONPATH", files.path())
+            .env("PYTHONPYCACHEPREFIX", &written);
+        run(&mut command).done();
+    };
+    let bytes = |end: &str| {
+        let entries = home.entries();
+        let of = entries
+            .iter()
+            .find(|(path, _)| path.contains("module") && path.ends_with(end));
+        of.and_then(|(_, entry)| entry["ranges"][0][1].as_u64())
+    };
+    python();
+    assert_eq!(bytes("/module.py"), Some(60_000));
+    python();
+    assert!(
+        bytes(".pyc").is_some_and(|bytes| bytes > 10_000),
+        "{:?}",
+        home.entries()
+    );
+}
+
+#[test]
+fn a_quarter_of_the_available_memory_is_loaded() {
+    let home = home!();
+    let Some(group) = Group::new(128 * MIB) else {
+        return slowdisk::skip_or_fail("a cgroup with a memory controller");
+    };
+    let files = open_directory();
+    let large = cold(files.path().join("large"), 200 * MIB);
+    let cat = ["run", "--learn=x", "--", "cat", word(&large)];
+    run(&mut home.nowait(&cat)).done();
+    evict(&large);
+    let inner = home.nowait(&["run", "--learn=x", "--", "sleep", "1"]);
+    let mut command = Command::new("env");
+    for (name, value) in inner.get_envs() {
+        let value = value.unwrap().to_str().unwrap();
+        command.arg(format!("{}={value}", name.to_str().unwrap()));
+    }
+    command.args(["setpriv", "--reuid=65534", "--clear-groups"]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    run(group.around(&mut command)).done();
+    let loaded = cached_bytes(&large);
+    assert!((MIB..=32 * MIB).contains(&loaded), "{loaded}");
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub struct Loaded {
     pub files: u64,
     /// The bytes of their ranges, which may have been cached before.
     pub bytes: u64,
-    /// The number of files that are gone, or were changed since they were learnt.
+    /// The number of files of the last run that are gone, or were changed since.
     pub changed: u64,
     /// The others were not loaded, because some that were tried are cached.
     pub is_cached: bool,
@@ -66,7 +66,14 @@ struct Loader<'a> {
 enum Item<'a> {
     /// Look-ups in a directory. Several threads would wait for the same blocks.
     Directory(PathBuf, Directory<'a>),
-    File(PathBuf, &'a FileUse),
+    File(PathBuf, &'a FileUse, Used),
+}
+
+/// The run that has used a file last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Used {
+    InLastRun,
+    Before,
 }
 
 /// The use of a directory.
@@ -144,7 +151,11 @@ fn items<'a>(profile: &'a Profile, directory: &Path) -> Vec<Item<'a>> {
             items.len() - 1
         });
         if let Some(file) = &entry.file {
-            items.push(Item::File(path, file));
+            let used = match entry.unused {
+                0 => Used::InLastRun,
+                _ => Used::Before,
+            };
+            items.push(Item::File(path, file, used));
         } else if let Item::Directory(_, used) = &mut items[number] {
             used.is_listed |= entry.listed;
             used.is_crowded |= entry.names;
@@ -206,22 +217,23 @@ impl Loader<'_> {
     fn load(&self, item: &Item<'_>) {
         match item {
             Item::Directory(path, used) => look_up(path, used),
-            Item::File(path, used) => self.load_file(path, used),
+            Item::File(path, file, used) => {
+                let is_changed = !self.load_file(path, file) && *used == Used::InLastRun;
+                self.changed
+                    .fetch_add(u64::from(is_changed), Ordering::Relaxed);
+            }
         }
     }
 
-    /// Loads the ranges of a file.
-    fn load_file(&self, path: &Path, used: &FileUse) {
+    /// Loads the ranges of a file. Returns false if it is gone or was changed.
+    fn load_file(&self, path: &Path, used: &FileUse) -> bool {
         let named = FileRef::given(path.to_owned(), used.stamp.inode, FileType::RegularFile);
         let Ok((file, stat)) = named.open() else {
-            self.changed.fetch_add(1, Ordering::Relaxed);
-            return;
+            return false;
         };
         self.files.fetch_add(1, Ordering::Relaxed);
         let whole = 0..stat.st_size as u64;
         let is_same = Stamp::of(&stat) == used.stamp;
-        self.changed
-            .fetch_add(u64::from(!is_same), Ordering::Relaxed);
         let ranges = match is_same {
             true => used.ranges.as_slice(),
             // Another version of it is needed in the same way, more or less.
@@ -238,6 +250,7 @@ impl Loader<'_> {
             let _ = rustix::fs::fadvise(&file, part.start, NonZeroU64::new(len), Advice::WillNeed);
             self.bytes.fetch_add(len, Ordering::Relaxed);
         }
+        is_same
     }
 }
 

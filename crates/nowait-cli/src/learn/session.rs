@@ -1,6 +1,6 @@
 //! One run of a program that is learnt: its profile is loaded at the start, and written at the end.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -195,7 +195,7 @@ impl Running {
                 lines += &format!("nowait: not learnt in this run: {}\n", self.name.display());
             }
             None if !is_learnt => {}
-            None => lines += "nowait: the profile was not written: the disk does not answer\n",
+            None => lines += "nowait: the profile was not written in time\n",
             Some(Err(why)) => lines += &format!("nowait: the profile was not written: {why}\n"),
             Some(Ok(_)) if !wants_report => {}
             Some(Ok(profile)) => {
@@ -231,9 +231,4 @@ impl Running {
         }
         lines
     }
-}
-
-/// The name of a profile for people.
-pub fn shown(name: &OsStr) -> String {
-    crate::name::DisplayPath(name.as_ref()).to_string()
 }
