@@ -44,6 +44,9 @@ package: ## the crates as they are published, built from their packages: 2 minut
 
 test: ## all tests on this machine's kernel (NOWAIT_TEST_ALL=1: a skipped test fails)
 	scripts/install-deps.sh
+	cargo test --workspace --all-features --no-run
+	@# A build fills the memory with cached files: the kernel would reclaim pages that a test has just read.
+	$(target)/debug/nowait evict --flush $(target) >/dev/null || true
 	@# Most of the time tests wait for a disk or a process.
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} cargo test --workspace --all-features --no-fail-fast
 

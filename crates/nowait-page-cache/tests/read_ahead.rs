@@ -105,10 +105,14 @@ fn a_file_with_several_names_is_read_and_counted_once() {
     fs::hard_link(&path, &hard).unwrap();
     symlink(&path, &soft).unwrap();
     let names = [dir.path(), &path, &hard, &soft, &path];
+    // The kernel keeps and reclaims pages as it likes, but few.
+    let few = MIB / 2;
     let (_, report) = read(names.map(|name| (name.to_path_buf(), None)).to_vec());
-    assert_eq!((report.read_bytes, report.was_resident_bytes), (4 * MIB, 0));
+    assert_eq!(report.read_bytes + report.was_resident_bytes, 4 * MIB);
+    assert!(report.was_resident_bytes < few);
     let (_, report) = read(names.map(|name| (name.to_path_buf(), None)).to_vec());
-    assert_eq!((report.read_bytes, report.was_resident_bytes), (0, 4 * MIB));
+    assert_eq!(report.read_bytes + report.was_resident_bytes, 4 * MIB);
+    assert!(report.read_bytes < few);
     // Each name has other ranges.
     slowdisk::evict(&File::open(&path).unwrap()).unwrap();
     let chosen = [
@@ -121,7 +125,8 @@ fn a_file_with_several_names_is_read_and_counted_once() {
             .map(|(path, range)| (path, Some(vec![range])))
             .to_vec(),
     );
-    assert_eq!((report.read_bytes, report.was_resident_bytes), (3 * MIB, 0));
+    assert_eq!(report.read_bytes + report.was_resident_bytes, 3 * MIB);
+    assert!(report.was_resident_bytes < few);
 }
 
 #[test]
@@ -198,7 +203,8 @@ fn each_file_that_fails_is_reported_once_and_the_others_are_read() {
             slowdisk::evict(&File::open(path(name)).unwrap()).unwrap();
         }
     }
-    assert_eq!(bytes(&cached(&good)), 4 * MIB);
+    // The kernel may reclaim some pages meanwhile.
+    assert!(bytes(&cached(&good)) > 3 * MIB);
 }
 
 #[test]
