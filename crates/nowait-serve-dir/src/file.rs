@@ -1,12 +1,14 @@
 //! An open file of a response: its metadata, and the stream of its bytes.
 
-use std::fs::Metadata;
 use std::io::{self, SeekFrom};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use nowait::op::Statx;
 use tokio::io::{AsyncRead, AsyncSeek, ReadBuf};
 use tower_http::services::fs;
+
+use crate::metadata::{MASK, Metadata};
 
 /// A file that [`NowaitBackend`](crate::NowaitBackend) has opened: a [`nowait::tokio::File`].
 #[derive(Debug)]
@@ -43,6 +45,6 @@ impl fs::File for File {
     type MetadataFuture<'a> = Pin<Box<dyn Future<Output = io::Result<Metadata>> + Send + 'a>>;
 
     fn metadata(&self) -> Self::MetadataFuture<'_> {
-        Box::pin(self.0.metadata())
+        Box::pin(Metadata::ask(Statx::of(self.0.handle(), MASK)))
     }
 }

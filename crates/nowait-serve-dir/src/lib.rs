@@ -24,6 +24,7 @@
 
 mod backend;
 mod file;
+mod metadata;
 
 use std::path::Path;
 
@@ -33,6 +34,7 @@ use tower_http::services::fs::{DefaultServeDirFallback, ServeDir};
 
 pub use backend::NowaitBackend;
 pub use file::File;
+pub use metadata::Metadata;
 
 /// A service of the files in a directory and its subdirectories: `ServeDir::new` on
 /// [`NowaitBackend`].

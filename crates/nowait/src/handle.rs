@@ -138,6 +138,7 @@ impl Handle {
         mode: Option<Mode>,
     ) -> Handle {
         let filesystem = Filesystem::of(identity.filesystem);
+        filesystem.learn_mount(fd.as_fd());
         let direct = flags.contains(OFlags::DIRECT);
         let alignment = if direct { Alignment::of(&fd) } else { Ok(None) };
         let alignment = alignment.ok().flatten().map(Box::new);

@@ -15,6 +15,31 @@ async fn once(answer: impl Future<Output = Answer>) -> Poll<Answer> {
     poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await
 }
 
+/// Returns true if statx(2) tells the ID of a mount that is not used again (Linux 6.8).
+fn mounts_have_unique_ids() -> bool {
+    let unique = nowait::StatxMask::from_bits_retain(0x4000);
+    let root = nowait::Metadata::statx(rustix::fs::CWD, "/", 0, unique).unwrap();
+    root.has(unique)
+}
+
+#[tokio::test]
+async fn metadata_on_overlayfs_is_answered_at_the_first_poll() {
+    slowdisk::require!(Filesystem::Overlay.available());
+    let base = TestMount::new(Filesystem::Ext4).unwrap();
+    let mount = TestMount::overlay(base).unwrap();
+    let site = Site::within(mount.path());
+    let service = site.serve(NowaitBackend::new());
+    // The mount is known after a file was opened.
+    assert_eq!(get(&service, "/text.txt", &[]).await.text(), (200, "plain"));
+    let head = || request(Method::HEAD, "/page.html", &[]);
+    let want = ask(&service, head()).await;
+    assert_eq!(want.status, StatusCode::OK);
+    match once(ask(&service, head())).await {
+        Poll::Ready(got) => assert_eq!(got, want),
+        Poll::Pending => assert!(!mounts_have_unique_ids()),
+    }
+}
+
 #[tokio::test]
 async fn cached_files_and_missing_ones_are_answered_at_the_first_poll() {
     slowdisk::require!(Filesystem::Ext4.available());

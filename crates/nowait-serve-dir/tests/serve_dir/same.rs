@@ -2,6 +2,7 @@
 
 use http::Method;
 use nowait_serve_dir::NowaitBackend;
+use slowdisk::{Filesystem, TestMount};
 use tower_http::services::ServeDir;
 use tower_http::services::fs::{Backend, DefaultServeDirFallback, TokioBackend};
 
@@ -74,7 +75,18 @@ fn other<B: Backend>(service: Service<B>) -> Service<B> {
 
 #[tokio::test]
 async fn responses_are_those_of_tokios_backend() {
-    let site = Site::new();
+    compare(&Site::new()).await;
+}
+
+#[tokio::test]
+async fn responses_are_those_of_tokios_backend_on_overlayfs() {
+    slowdisk::require!(Filesystem::Overlay.available());
+    let base = TestMount::new(Filesystem::Ext4).unwrap();
+    let mount = TestMount::overlay(base).unwrap();
+    compare(&Site::within(mount.path())).await;
+}
+
+async fn compare(site: &Site) {
     let theirs = site.serve(TokioBackend);
     let ours = site.serve(NowaitBackend::new());
     let settings = [

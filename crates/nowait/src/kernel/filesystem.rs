@@ -3,6 +3,8 @@
 pub(crate) mod magic;
 mod table;
 
+use std::sync::atomic::AtomicU64;
+
 use once_cell::race::OnceBox;
 
 use crate::kernel::support::SupportCell;
@@ -16,6 +18,9 @@ pub struct Filesystem {
     pub(crate) nowait_write: SupportCell,
     rotating: OnceBox<Option<bool>>,
     max_readahead: OnceBox<u64>,
+    /// The ID of a mount of this filesystem, if it is overlayfs. 0 if it was not asked for,
+    /// `u64::MAX` if the kernel does not tell.
+    mount: AtomicU64,
 }
 
 /// The least value of [`Filesystem::max_readahead`].
@@ -37,6 +42,7 @@ impl Filesystem {
             nowait_write: SupportCell::default(),
             rotating: OnceBox::new(),
             max_readahead: OnceBox::new(),
+            mount: AtomicU64::new(0),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::kernel::filesystem::Filesystem;
 use crate::metadata::{Metadata, StatxMask};
 use crate::sys::Errno;
 use crate::sys::resolve::resolve_cached;
-use crate::sys::stat::kind_and_device;
+use crate::sys::stat::statx_in_memory;
 
 /// Gets a file's metadata: statx(2) (Linux 4.11).
 #[derive(Debug)]
@@ -67,8 +67,11 @@ impl Statx {
     }
 
     /// Makes the call in the calling thread, if that does not block. `None` if it might: the path is
-    /// not cached (`RESOLVE_CACHED`, openat2(2), Linux 5.12), or the filesystem may ask a device or
-    /// a server. Then an engine makes it.
+    /// not cached (`RESOLVE_CACHED`, openat2(2), Linux 5.12), the filesystem may ask a device or a
+    /// server, or the flags have `AT_STATX_FORCE_SYNC`. Then an engine makes it.
+    ///
+    /// ext4, xfs and f2fs answer from memory after a file on them was opened. So does overlayfs, by
+    /// the path from Linux 6.8 on.
     ///
     /// # Errors
     /// ENOENT, if the kernel's cache of names says so; the errors of statx(2) of an open file.
@@ -84,18 +87,19 @@ impl Statx {
     /// ```
     pub fn try_cached(&self) -> Option<Result<Metadata>> {
         let inner = &*self.0;
+        if inner.flags.contains(AtFlags::STATX_FORCE_SYNC) {
+            return None;
+        }
         let failed = |errno| Error::os(Self::NAME, errno);
         let statx = |file: BorrowedFd<'_>| {
-            let flags = inner.flags | AtFlags::EMPTY_PATH;
-            let stat = rustix::fs::statx(file, c"", flags, inner.mask);
-            stat.map(Metadata::new).map_err(failed)
+            let stat = statx_in_memory(file, inner.flags, inner.mask);
+            stat.map_err(failed)
         };
         if !self.is_by_path() {
             let open = inner.at.as_ref()?;
-            return open
-                .filesystem()
-                .stats_at_once()
-                .then(|| statx(open.as_fd()));
+            let filesystem = open.filesystem();
+            let at_once = filesystem.stats_at_once() || filesystem.is_overlay();
+            return at_once.then(|| statx(open.as_fd()).map(Metadata::new));
         }
         let follow = match inner.flags.contains(AtFlags::SYMLINK_NOFOLLOW) {
             true => OFlags::NOFOLLOW,
@@ -107,8 +111,8 @@ impl Statx {
             Err(Errno::NOENT) => return Some(Err(failed(Errno::NOENT))),
             Err(_) => return None,
         };
-        let (_, device) = kind_and_device(found.as_fd()).ok()?;
-        Filesystem::opens_at_once(device).then(|| statx(found.as_fd()))
+        let stat = statx(found.as_fd()).ok()?;
+        Filesystem::stats_in_memory(&stat).then(|| Ok(Metadata::new(stat)))
     }
 
     /// The metadata, if the operation succeeded.

@@ -310,6 +310,11 @@ impl File {
         write_vectored_at<IoBuf>(buffers: Vec<B>);
     }
 
+    /// The handle of the open file, for operations of an engine (tokio has no such method).
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
     /// The hit history of this file's reads.
     pub fn history(&self) -> Recent {
         self.handle.history().recent()

@@ -1,16 +1,19 @@
 //! overlayfs, which most containers use, refuses `RWF_NOWAIT`. Cached data is served in the calling thread
 //! all the same, and the bytes are right whatever happens to the file.
 
+use std::ffi::CString;
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use nowait::engine::Options;
+use nowait::op::Statx;
 use nowait::residency::{Answer, Probe, Reason, Residency, residency};
-use nowait::{BufResult, Engine, File, Mode, OpenOptions, ServedBy};
+use nowait::{BufResult, Engine, File, Handle, Metadata, Mode, OpenOptions, ServedBy, StatxMask};
 use slowdisk::{Filesystem, SlowDisk, TestMount, TestMountBuilder};
 
 use crate::common::backends::backends;
@@ -450,4 +453,95 @@ fn answers_are_remembered_until_a_read_has_waited() {
         let asked = right(&file, &sample, 8192, 4096).provenance;
         assert_ne!(asked.served_by, ServedBy::Caller);
     }
+}
+
+/// Returns true if statx(2) tells the ID of a mount that is not used again (Linux 6.8).
+fn mounts_have_unique_ids() -> bool {
+    let unique = StatxMask::from_bits_retain(0x4000);
+    let root = Metadata::statx(rustix::fs::CWD, "/", 0, unique).expect("statx");
+    root.has(unique)
+}
+
+/// Metadata in the calling thread is that of the standard library. `None` if an engine must be
+/// asked.
+#[track_caller]
+fn metadata_of(path: &Path, open: Option<&Handle>) -> Option<u64> {
+    let statx = match open {
+        Some(open) => Statx::of(open, StatxMask::BASIC_STATS),
+        None => {
+            let path = CString::new(path.as_os_str().as_bytes()).expect("a path");
+            Statx::new(path, 0, StatxMask::BASIC_STATS)
+        }
+    };
+    let own = statx.try_cached()?.expect("metadata");
+    let std = fs::metadata(path).expect("metadata");
+    assert_eq!(own.len(), std.len());
+    assert_eq!((own.dev(), own.ino()), (std.dev(), std.ino()));
+    assert_eq!((own.mode(), own.nlink()), (std.mode(), std.nlink()));
+    assert_eq!(
+        (own.mtime(), own.mtime_nsec()),
+        (std.mtime(), std.mtime_nsec())
+    );
+    assert_eq!(
+        (own.ctime(), own.ctime_nsec()),
+        (std.ctime(), std.ctime_nsec())
+    );
+    assert_eq!((own.blocks(), own.uid()), (std.blocks(), std.uid()));
+    Some(own.len())
+}
+
+#[test]
+fn metadata_is_answered_in_the_caller_and_is_right_after_each_change() {
+    slowdisk::require!(Filesystem::Overlay.available());
+    let known = |size: u64| mounts_have_unique_ids().then_some(size);
+    let (mount, sample) = overlay_with("file", 8192);
+    let path = sample.path.as_path();
+    assert_eq!(metadata_of(path, None), None, "the mount is not known yet");
+    let open = Handle::new(fs::File::open(path).expect("open")).expect("a handle");
+    assert_eq!(metadata_of(path, Some(&open)), Some(8192));
+    assert_eq!(metadata_of(path, None), known(8192));
+    // Copied up, with its attributes alone and with its bytes.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("chmod");
+    assert_eq!(metadata_of(path, None), known(8192));
+    let mut writer = fs::OpenOptions::new()
+        .append(true)
+        .open(path)
+        .expect("open");
+    writer.write_all(b"more").expect("write");
+    assert_eq!(metadata_of(path, None), known(8196));
+    assert_eq!(metadata_of(path, Some(&open)), Some(8196));
+    fs::hard_link(path, mount.path().join("link")).expect("link");
+    assert_eq!(metadata_of(path, None), known(8196));
+    fs::create_dir(mount.path().join("dir")).expect("mkdir");
+    assert!(metadata_of(&mount.path().join("dir"), None).is_some() == known(0).is_some());
+    // A file in place of it.
+    fs::write(mount.path().join("new"), b"new").expect("write");
+    fs::rename(mount.path().join("new"), path).expect("rename");
+    assert_eq!(metadata_of(path, None), known(3));
+    // Another filesystem over this one has another mount.
+    let target = mount.path();
+    let options = c"size=1m";
+    rustix::mount::mount(
+        "tmpfs",
+        target,
+        "tmpfs",
+        rustix::mount::MountFlags::empty(),
+        options,
+    )
+    .expect("mount");
+    fs::write(path, b"another").expect("write");
+    let covered = metadata_of(path, None);
+    rustix::mount::unmount(target, rustix::mount::UnmountFlags::empty()).expect("umount");
+    assert_eq!(covered, None);
+    assert_eq!(metadata_of(path, None), known(3));
+    // The same filesystem by another mount: known when a file of it is opened.
+    let other = tempfile::tempdir().expect("a directory");
+    rustix::mount::mount_bind(target, other.path()).expect("mount");
+    let bound = other.path().join("file");
+    let before = metadata_of(&bound, None);
+    let opened = Handle::new(fs::File::open(&bound).expect("open"));
+    let after = metadata_of(&bound, None);
+    drop(opened);
+    rustix::mount::unmount(other.path(), rustix::mount::UnmountFlags::empty()).expect("umount");
+    assert_eq!((before, after), (None, known(3)));
 }

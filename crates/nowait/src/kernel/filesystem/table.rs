@@ -5,11 +5,15 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock};
+
+use rustix::fs::{AtFlags, Statx, StatxFlags};
 
 use super::{Filesystem, magic};
 use crate::sys::process::PerProcess;
-use crate::sys::stat::FilesystemId;
+use crate::sys::stat::{FilesystemId, mount_of, statx_in_memory};
 
 /// Filesystems whose regular files are opened without I/O after their path is resolved, and whose
 /// fstat(2) reads memory alone.
@@ -81,6 +85,40 @@ impl Filesystem {
     /// server.
     pub(crate) fn stats_at_once(&self) -> bool {
         self.is_memory() || self.is_at_once()
+    }
+
+    /// Returns true if this result of [`statx_in_memory`] is that of statx(2) without
+    /// `AT_STATX_DONT_SYNC`. That is the case on known types of filesystems with a device, and on
+    /// overlayfs: a lower layer may lie on a server, but must not be changed while it is used.
+    ///
+    /// overlayfs has no device. A mount of it is known by its ID ([`Filesystem::learn_mount`]).
+    pub(crate) fn stats_in_memory(stat: &Statx) -> bool {
+        let dev = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+        if Filesystem::opens_at_once(dev) {
+            return true;
+        }
+        let Some(mount) = mount_of(stat) else {
+            return false;
+        };
+        let known = known().read().unwrap_or_else(PoisonError::into_inner);
+        let mut overlays = known.filesystems.values().filter(|fs| fs.is_overlay());
+        let is_known = overlays.any(|fs| fs.mount.load(Relaxed) == mount);
+        if !is_known {
+            // Another mount of the filesystem, or another filesystem: the next open file tells.
+            for fs in known.filesystems.values().filter(|fs| fs.device() == dev) {
+                fs.mount.store(0, Relaxed);
+            }
+        }
+        is_known
+    }
+
+    /// Keeps the ID of the mount of an open file, for [`Filesystem::stats_in_memory`].
+    pub(crate) fn learn_mount(&self, fd: BorrowedFd<'_>) {
+        if self.is_overlay() && self.mount.load(Relaxed) == 0 {
+            let stat = statx_in_memory(fd, AtFlags::empty(), StatxFlags::empty());
+            let mount = stat.ok().as_ref().and_then(mount_of);
+            self.mount.store(mount.unwrap_or(u64::MAX), Relaxed);
+        }
     }
 
     fn is_at_once(&self) -> bool {
