@@ -13,6 +13,7 @@ mod iops;
 mod keep_cache;
 mod object_store;
 mod page_cache;
+mod programs;
 mod report;
 mod residency;
 mod ring;
