@@ -172,7 +172,7 @@ fn a_thread_that_ends_leaves_its_reads_to_a_worker() {
     let engine = engine();
     let _limit = Limit::new("the thread ends".into());
     for runtime in runtimes() {
-        let mut read = || {
+        let read = || {
             let file = runtime.block_on(stalled.open(&engine));
             let before = engine.stats().thread_rings;
             let handle = runtime.handle().clone();
@@ -189,8 +189,8 @@ fn a_thread_that_ends_leaves_its_reads_to_a_worker() {
             }
             !has_rings(&engine) || engine.stats().thread_rings > before
         };
-        // On a busy machine the engine is congested for some time, and gets the reads.
-        assert!((0..100).any(|_| read()));
+        // On a busy machine the engine is congested for a second, and gets the reads.
+        wait_until("the ring of the thread", read);
     }
 }
 
@@ -216,12 +216,11 @@ fn a_runtime_that_ends_leaves_its_reads_to_a_thread() {
         own == u64::from(has_rings(&engine))
     };
     for is_first in [true, false] {
-        // On a busy machine the engine is congested for some time, and gets the read.
-        let is_left = |_| {
+        // On a busy machine the engine is congested for a second, and gets the read.
+        wait_until("the ring of the runtime", || {
             let [one_thread, several] = runtimes();
             read_with(if is_first { one_thread } else { several })
-        };
-        assert!((0..100).any(is_left), "{is_first}");
+        });
     }
 }
 
