@@ -131,6 +131,11 @@ impl SubmissionQueue {
         self.is_disconnected.load(Ordering::Acquire)
     }
 
+    /// Returns true if no request is in flight.
+    pub fn is_idle(&self) -> bool {
+        self.in_flight.load(Ordering::Relaxed) == 0
+    }
+
     /// Counts a request as in flight, and passes its file if the driver does not have it. EAGAIN if
     /// too many requests are in flight, EPIPE if the queue is disconnected. To be called with
     /// signals blocked.

@@ -5,6 +5,9 @@
 //! that reads of a file that is not cached are rarely tried (`nowait::read::History`). When reads
 //! of a number are no longer tried, fstat(2) tells whether the number has been given to another
 //! file. Its history then starts anew.
+//!
+//! A read is tried in any case while no other request is in flight. A try that fails starts the
+//! device (Linux since about 6.12), and the driver takes the request over meanwhile.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -46,12 +49,14 @@ static DESCRIPTOR_HISTORIES: [DescriptorHistory; HISTORIES] = [const {
     }
 }; HISTORIES];
 
-/// Reads the data if all of it is cached and the file's history is in favour of a try.
+/// Reads the data if all of it is cached, and the file's history is in favour of a try or no other
+/// request is in flight.
 pub fn try_cached_read(
     fd: BorrowedFd<'_>,
     file_flags: OFlags,
     request: &Request,
     counters: &RequestCounters,
+    is_alone: bool,
 ) -> CachedRead {
     let mut buf = request.buf;
     // With O_DIRECT the read would wait for the device.
@@ -62,7 +67,8 @@ pub fn try_cached_read(
     let decision = descriptor
         .history
         .decide(NowaitPolicy::Adaptive, Costs::default);
-    if decision == CacheDecision::Skip && !descriptor.restart_if_other_file(fd) {
+    let skips = decision == CacheDecision::Skip && !is_alone;
+    if skips && !descriptor.restart_if_other_file(fd) {
         return CachedRead::NotCached;
     }
     match cached_by_nowait(fd, buf.as_uninit(), request.offset) {

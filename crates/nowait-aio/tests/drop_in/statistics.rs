@@ -23,3 +23,24 @@ fn each_process_writes_one_line_for_every_way_to_exit() {
         }
     }
 }
+
+/// The number of reads of `tests/c/cold.c`.
+const COLD_READS: u64 = 1500;
+
+/// The history of the file is against it, but the failed try starts the device.
+#[test]
+fn cold_reads_one_at_a_time_are_tried_in_the_caller() {
+    let program = Program::compile("cold.c");
+    let stats = program.directory().join("stats");
+    let env = [("NOWAIT_AIO_STATS", stats.to_str().unwrap())];
+    program.run("one_at_a_time", Under::Uring, &env).unwrap();
+    let line = std::fs::read_to_string(&stats).unwrap();
+    let (_, misses) = line.split_once("\"misses\":").unwrap();
+    let misses: String = misses.chars().take_while(char::is_ascii_digit).collect();
+    let misses: u64 = misses.parse().unwrap();
+    if misses == 0 {
+        return slowdisk::skip_or_fail("RWF_NOWAIT in the target directory");
+    }
+    // A page may stay in the cache when it is evicted, and be a hit.
+    assert!(misses > COLD_READS * 3 / 4, "{line}");
+}
