@@ -47,8 +47,9 @@ test: ## all tests on this machine's kernel (NOWAIT_TEST_ALL=1: a skipped test f
 	cargo test --workspace --all-features --no-run
 	@# A build fills the memory with cached files: the kernel would reclaim pages that a test has just read.
 	$(target)/debug/nowait evict --flush $(target) >/dev/null || true
-	@# Most of the time tests wait for a disk or a process. Some send signals to programs, which nohup(1) ignores.
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} env --default-signal cargo test --workspace --all-features --no-fail-fast
+	@# Most of the time tests wait for a disk or a process. Some send signals, which are ignored under nohup(1).
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} \
+		$$(env --default-signal true 2>/dev/null && echo env --default-signal) cargo test --workspace --all-features --no-fail-fast
 
 model: ## the engine's locks and wake-ups under the model checkers shuttle and loom: 2 minutes
 	RUSTFLAGS="--cfg shuttle" cargo test -p nowait --lib --target-dir $(target)/model -- model

@@ -1,16 +1,13 @@
 //! The backend: opening files and asking for metadata, by path.
 
-use std::ffi::CString;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::pin::Pin;
 
-use nowait::op::Statx;
 use tower_http::services::fs::Backend;
 
 use crate::file::File;
-use crate::metadata::{MASK, Metadata};
+use crate::metadata::{FIELDS, Metadata};
 
 /// A [`Backend`] of `ServeDir` that reads files with [`nowait::tokio`], on the process's engine.
 ///
@@ -46,8 +43,8 @@ impl Backend for NowaitBackend {
 
     fn metadata(&self, path: PathBuf) -> Answer<Metadata> {
         Box::pin(async move {
-            let path = CString::new(path.into_os_string().into_vec())?;
-            Metadata::ask(Statx::new(path, 0, MASK)).await
+            let metadata = nowait::tokio::statx(path, FIELDS).await?;
+            Ok(Metadata::new(metadata))
         })
     }
 }

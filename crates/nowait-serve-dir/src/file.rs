@@ -4,11 +4,10 @@ use std::io::{self, SeekFrom};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use nowait::op::Statx;
 use tokio::io::{AsyncRead, AsyncSeek, ReadBuf};
 use tower_http::services::fs;
 
-use crate::metadata::{MASK, Metadata};
+use crate::metadata::{FIELDS, Metadata};
 
 /// A file that [`NowaitBackend`](crate::NowaitBackend) has opened: a [`nowait::tokio::File`].
 #[derive(Debug)]
@@ -45,6 +44,6 @@ impl fs::File for File {
     type MetadataFuture<'a> = Pin<Box<dyn Future<Output = io::Result<Metadata>> + Send + 'a>>;
 
     fn metadata(&self) -> Self::MetadataFuture<'_> {
-        Box::pin(Metadata::ask(Statx::of(self.0.handle(), MASK)))
+        Box::pin(async move { Ok(Metadata::new(self.0.statx(FIELDS).await?)) })
     }
 }

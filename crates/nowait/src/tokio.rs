@@ -71,7 +71,7 @@ pub use file::File;
 pub use open_options::{DirBuilder, OpenOptions};
 pub use paths::{
     canonicalize, copy, create_dir, create_dir_all, hard_link, metadata, read, read_link,
-    read_to_string, remove_dir, remove_dir_all, remove_file, rename, set_permissions, symlink,
-    symlink_metadata, try_exists, write,
+    read_to_string, remove_dir, remove_dir_all, remove_file, rename, set_permissions, statx,
+    symlink, symlink_metadata, try_exists, write,
 };
 pub use read_dir::{DirEntry, ReadDir, read_dir};

@@ -1,25 +1,30 @@
 //! Reads of cached data, completed within aio_read(3).
 //!
 //! One preadv2(2) with RWF_NOWAIT on the program's own descriptor. It fails on anything but a
-//! regular file, and then has no effect. Each descriptor number has a history of these reads, so
-//! that reads of a file that is not cached are rarely tried (`nowait::read::History`). When reads
-//! of a number are no longer tried, fstat(2) tells whether the number has been given to another
-//! file. Its history then starts anew.
+//! regular file, and then has no effect. Each descriptor number has a history of these reads
+//! (`nowait::read::History`). If few of them succeed, most reads are not tried. Before a read is
+//! left out, fstat(2) tells whether the number has been given to another file. Its history then
+//! starts anew.
 //!
-//! A read is tried in any case while no other request is in flight. A try that fails starts the
-//! device (Linux since about 6.12), and the driver takes the request over meanwhile.
+//! # Single reads
+//! A try that fails starts the device (Linux since about 6.12), and the driver wakes up meanwhile. A
+//! read of a regular file is therefore tried as well while no other request is in flight. If other
+//! programs fill the device's queue, such a try waits for a place in it. After one that has waited,
+//! there are none for a second.
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use nowait::buffer::IoBufMut;
 use nowait::cost::Costs;
 use nowait::read::{CacheDecision, Cached, History, NowaitPolicy, cached_by_nowait};
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use crate::counters::{RequestCounters, increment};
 use crate::request::{Outcome, Request};
+use crate::sys::clock;
 
 /// The result of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,16 +45,25 @@ struct DescriptorHistory {
     history: History,
     /// A hash of the file's device and inode at the last comparison, or 0.
     file: AtomicU64,
+    /// The file has no reads with RWF_NOWAIT.
+    is_refused: AtomicBool,
 }
 
 static DESCRIPTOR_HISTORIES: [DescriptorHistory; HISTORIES] = [const {
     DescriptorHistory {
         history: History::new(),
         file: AtomicU64::new(0),
+        is_refused: AtomicBool::new(false),
     }
 }; HISTORIES];
 
-/// Reads the data if all of it is cached, and the file's history is in favour of a try or no other
+/// A try that takes this long has waited for the device's queue.
+const WAITED: Duration = Duration::from_millis(1);
+
+/// The second of the monotonic clock in which a single read last waited for the device's queue.
+static LAST_WAIT: AtomicI64 = AtomicI64::new(i64::MIN);
+
+/// Reads the data if all of it is cached, and a try pays: by the file's history, or because no other
 /// request is in flight.
 pub fn try_cached_read(
     fd: BorrowedFd<'_>,
@@ -58,19 +72,46 @@ pub fn try_cached_read(
     counters: &RequestCounters,
     is_alone: bool,
 ) -> CachedRead {
-    let mut buf = request.buf;
     // With O_DIRECT the read would wait for the device.
-    if file_flags.contains(OFlags::DIRECT) || buf.len() > MAX_CACHED_READ_LEN {
+    if file_flags.contains(OFlags::DIRECT) || request.buf.len() > MAX_CACHED_READ_LEN {
         return CachedRead::NotCached;
     }
     let descriptor = &DESCRIPTOR_HISTORIES[request.fildes as usize % HISTORIES];
     let decision = descriptor
         .history
         .decide(NowaitPolicy::Adaptive, Costs::default);
-    let skips = decision == CacheDecision::Skip && !is_alone;
-    if skips && !descriptor.restart_if_other_file(fd) {
-        return CachedRead::NotCached;
+    if decision != CacheDecision::Skip {
+        return try_read(fd, request, counters, descriptor);
     }
+    match descriptor.compare(fd) {
+        Comparison::OtherFile => try_read(fd, request, counters, descriptor),
+        Comparison::SameRegularFile if is_alone && may_start_device(descriptor) => {
+            let begun = Instant::now();
+            let read = try_read(fd, request, counters, descriptor);
+            if begun.elapsed() >= WAITED {
+                LAST_WAIT.store(clock::monotonic().tv_sec, Relaxed);
+            }
+            read
+        }
+        Comparison::SameRegularFile | Comparison::SameOther => CachedRead::NotCached,
+    }
+}
+
+/// Returns true if a try that fails starts the device, without a wait for the device's queue.
+fn may_start_device(descriptor: &DescriptorHistory) -> bool {
+    let since = clock::monotonic()
+        .tv_sec
+        .saturating_sub(LAST_WAIT.load(Relaxed));
+    !descriptor.is_refused.load(Relaxed) && since > 1
+}
+
+fn try_read(
+    fd: BorrowedFd<'_>,
+    request: &Request,
+    counters: &RequestCounters,
+    descriptor: &DescriptorHistory,
+) -> CachedRead {
+    let mut buf = request.buf;
     match cached_by_nowait(fd, buf.as_uninit(), request.offset) {
         Ok(Cached::All(n)) => {
             descriptor.history.hit();
@@ -83,6 +124,7 @@ pub fn try_cached_read(
             CachedRead::NotCached
         }
         Ok(Cached::Unsupported(_)) => {
+            descriptor.is_refused.store(true, Relaxed);
             descriptor.history.miss();
             CachedRead::NotCached
         }
@@ -93,17 +135,30 @@ pub fn try_cached_read(
     }
 }
 
+/// The file of a descriptor number, compared with the one at the last comparison.
+enum Comparison {
+    OtherFile,
+    SameRegularFile,
+    SameOther,
+}
+
 impl DescriptorHistory {
-    /// Starts the history anew if the number belongs to another file than at the last comparison.
-    /// Returns true if it does.
-    fn restart_if_other_file(&self, fd: BorrowedFd<'_>) -> bool {
-        let file = rustix::fs::fstat(fd).map_or(0, |stat| {
+    /// Compares the file with that of the last comparison. If it is another one, the history starts
+    /// anew.
+    fn compare(&self, fd: BorrowedFd<'_>) -> Comparison {
+        let stat = rustix::fs::fstat(fd).ok();
+        let file = stat.as_ref().map_or(0, |stat| {
             (stat.st_ino ^ stat.st_dev.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
         });
-        let is_other = self.file.swap(file, Relaxed) != file;
-        if is_other {
+        let kind = stat.map(|stat| FileType::from_raw_mode(stat.st_mode));
+        if self.file.swap(file, Relaxed) != file {
             self.history.forget();
+            self.is_refused.store(false, Relaxed);
+            Comparison::OtherFile
+        } else if kind == Some(FileType::RegularFile) {
+            Comparison::SameRegularFile
+        } else {
+            Comparison::SameOther
         }
-        is_other
     }
 }

@@ -3,7 +3,7 @@
 
 #define READS 1500
 
-static void one_at_a_time(void)
+static void read_one_at_a_time(void)
 {
 	static char buf[4096];
 	int fd = filled("f", 4096 * 4);
@@ -16,4 +16,21 @@ static void one_at_a_time(void)
 	}
 }
 
-TESTS(CASE(one_at_a_time))
+static void alone(void)
+{
+	read_one_at_a_time();
+}
+
+static void beside_another_request(void)
+{
+	static char byte;
+	int p[2];
+	CHECK(pipe(p) == 0);
+	struct aiocb pending = request(p[0], &byte, 1, 0);
+	CHECK(aio_read(&pending) == 0);
+	read_one_at_a_time();
+	CHECK(aio_error(&pending) == EINPROGRESS && write(p[1], "x", 1) == 1);
+	CHECK(wait_for(&pending) == 0);
+}
+
+TESTS(CASE(alone), CASE(beside_another_request))

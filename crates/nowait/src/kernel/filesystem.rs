@@ -3,7 +3,7 @@
 pub(crate) mod magic;
 mod table;
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use once_cell::race::OnceBox;
 
@@ -18,9 +18,10 @@ pub struct Filesystem {
     pub(crate) nowait_write: SupportCell,
     rotating: OnceBox<Option<bool>>,
     max_readahead: OnceBox<u64>,
-    /// The ID of a mount of this filesystem, if it is overlayfs. 0 if it was not asked for,
-    /// `u64::MAX` if the kernel does not tell.
-    mount: AtomicU64,
+    /// The IDs of mounts of this filesystem, if it is overlayfs. No mount has the ID 0.
+    mounts: [AtomicU64; 4],
+    /// The number of mounts that were added to `mounts`.
+    next_mount: AtomicUsize,
 }
 
 /// The least value of [`Filesystem::max_readahead`].
@@ -42,7 +43,8 @@ impl Filesystem {
             nowait_write: SupportCell::default(),
             rotating: OnceBox::new(),
             max_readahead: OnceBox::new(),
-            mount: AtomicU64::new(0),
+            mounts: Default::default(),
+            next_mount: AtomicUsize::new(0),
         }
     }
 

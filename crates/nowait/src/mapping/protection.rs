@@ -57,9 +57,8 @@ pub(super) enum Protection {
 /// The protection that a file needs.
 pub(super) fn of(fd: BorrowedFd<'_>) -> Result<Protection, Unavailable> {
     let on = stat::magic(fd).map_err(|_| Unavailable::Unsupported)?;
-    match stat::kind_and_device(fd) {
-        Ok((FileType::RegularFile, _)) => {}
-        _ => return Err(Unavailable::Unsupported),
+    if !stat::known(fd).is_ok_and(|file| file.kind == FileType::RegularFile) {
+        return Err(Unavailable::Unsupported);
     }
     if READ_ONLY.contains(&on) {
         return Ok(Protection::Immutable { may_grow: false });

@@ -94,10 +94,9 @@ impl Openat2 {
         }
         let follow = *flags & OFlags::NOFOLLOW;
         let look = resolve_cached(directory(at.as_ref()), path, OFlags::PATH | follow);
-        match look.and_then(|file| sys::stat::kind_and_device(file.as_fd())) {
-            Ok((FileType::RegularFile | FileType::Directory | FileType::Symlink, _)) => {
-                Opens::AtOnce
-            }
+        let known = look.and_then(|file| sys::stat::known(file.as_fd()));
+        match known.map(|file| file.kind) {
+            Ok(FileType::RegularFile | FileType::Directory | FileType::Symlink) => Opens::AtOnce,
             Ok(_) => Opens::MayWait,
             Err(_) => Opens::Unknown,
         }

@@ -15,7 +15,7 @@ use crate::kernel::filesystem::Filesystem;
 use crate::metadata::{Metadata, StatxMask};
 use crate::sys::Errno;
 use crate::sys::resolve::resolve_cached;
-use crate::sys::stat::statx_in_memory;
+use crate::sys::stat::known;
 
 /// Gets a file's metadata: statx(2) (Linux 4.11).
 #[derive(Debug)]
@@ -70,8 +70,8 @@ impl Statx {
     /// not cached (`RESOLVE_CACHED`, openat2(2), Linux 5.12), the filesystem may ask a device or a
     /// server, or the flags have `AT_STATX_FORCE_SYNC`. Then an engine makes it.
     ///
-    /// ext4, xfs and f2fs answer from memory after a file on them was opened. So does overlayfs, by
-    /// the path from Linux 6.8 on.
+    /// ext4, xfs and f2fs answer from memory after a file on them was opened. overlayfs does, too, if
+    /// its layers are local. By path it needs Linux 6.8.
     ///
     /// # Errors
     /// ENOENT, if the kernel's cache of names says so; the errors of statx(2) of an open file.
@@ -92,14 +92,17 @@ impl Statx {
         }
         let failed = |errno| Error::os(Self::NAME, errno);
         let statx = |file: BorrowedFd<'_>| {
-            let stat = statx_in_memory(file, inner.flags, inner.mask);
-            stat.map_err(failed)
+            let flags = inner.flags | AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+            let stat = rustix::fs::statx(file, c"", flags, inner.mask);
+            stat.map(Metadata::new).map_err(failed)
         };
         if !self.is_by_path() {
             let open = inner.at.as_ref()?;
             let filesystem = open.filesystem();
-            let at_once = filesystem.stats_at_once() || filesystem.is_overlay();
-            return at_once.then(|| statx(open.as_fd()).map(Metadata::new));
+            let at_once = filesystem.stats_at_once()
+                || (filesystem.is_overlay()
+                    && known(open.as_fd()).is_ok_and(|file| file.has_birth_time));
+            return at_once.then(|| statx(open.as_fd()));
         }
         let follow = match inner.flags.contains(AtFlags::SYMLINK_NOFOLLOW) {
             true => OFlags::NOFOLLOW,
@@ -111,8 +114,8 @@ impl Statx {
             Err(Errno::NOENT) => return Some(Err(failed(Errno::NOENT))),
             Err(_) => return None,
         };
-        let stat = statx(found.as_fd()).ok()?;
-        Filesystem::stats_in_memory(&stat).then(|| Ok(Metadata::new(stat)))
+        let file = known(found.as_fd()).ok()?;
+        Filesystem::stats_in_memory(&file).then(|| statx(found.as_fd()))
     }
 
     /// The metadata, if the operation succeeded.

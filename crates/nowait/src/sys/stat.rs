@@ -3,7 +3,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 
 use super::Errno;
 
@@ -87,36 +87,34 @@ fn fsid(statfs: &rustix::fs::StatFs) -> u64 {
     unsafe { std::mem::transmute_copy(&statfs.f_fsid) }
 }
 
-/// The type of a file and its device (statx(2)), as far as they are known without asking a server.
-pub(crate) fn kind_and_device(fd: BorrowedFd<'_>) -> Result<(FileType, u64), Errno> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(fd, c"", flags, StatxFlags::TYPE)?;
-    let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
-    Ok((FileType::from_raw_mode(stat.stx_mode.into()), device))
+/// The properties of a file that are known without asking a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub kind: FileType,
+    /// `st_dev`.
+    pub device: u64,
+    /// The ID of its mount, which is not used again for other mounts. `None` before Linux 6.8.
+    pub mount: Option<u64>,
+    /// True if the filesystem tells when the file was made. Those on a server rarely do.
+    pub has_birth_time: bool,
 }
 
-/// Calls statx(2) for an open file, without asking a server (`AT_STATX_DONT_SYNC`). Also asks for
-/// the ID of the mount.
-pub(crate) fn statx_in_memory(
-    fd: BorrowedFd<'_>,
-    flags: AtFlags,
-    mask: StatxFlags,
-) -> Result<Statx, Errno> {
-    let flags = flags | AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let mount = match mask.contains(StatxFlags::MNT_ID) {
-        true => StatxFlags::empty(),
-        false => MNT_ID_UNIQUE,
-    };
-    rustix::fs::statx(fd, c"", flags, mask | mount)
-}
-
-/// `STATX_MNT_ID_UNIQUE`: the ID of the mount, which is not used again (Linux 6.8).
+/// `STATX_MNT_ID_UNIQUE` (Linux 6.8).
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-/// The ID of the mount of a file, as [`statx_in_memory`] has found it. It is not used again for
-/// other mounts. `None` before Linux 6.8.
-pub(crate) fn mount_of(stat: &Statx) -> Option<u64> {
-    (stat.stx_mask & MNT_ID_UNIQUE.bits() != 0).then_some(stat.stx_mnt_id)
+/// Queries the type of a file, its device and its mount (statx(2)), as far as they are known without
+/// asking a server.
+pub(crate) fn known(fd: BorrowedFd<'_>) -> Result<Known, Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let fields = StatxFlags::TYPE | StatxFlags::BTIME | MNT_ID_UNIQUE;
+    let stat = rustix::fs::statx(fd, c"", flags, fields)?;
+    let has = |field: StatxFlags| stat.stx_mask & field.bits() != 0;
+    Ok(Known {
+        kind: FileType::from_raw_mode(stat.stx_mode.into()),
+        device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+        mount: has(MNT_ID_UNIQUE).then_some(stat.stx_mnt_id),
+        has_birth_time: has(StatxFlags::BTIME),
+    })
 }
 
 /// Returns true if a descriptor has offsets. Only ESPIPE means that it has none.

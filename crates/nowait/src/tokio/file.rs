@@ -25,6 +25,8 @@ use crate::engine::Engine;
 use crate::engine::completion::BufResult;
 use crate::error::Result;
 use crate::handle::Handle;
+use crate::metadata::StatxMask;
+use crate::op::Statx;
 use crate::policy::provenance::ServedBy;
 use crate::read::Recent;
 use crate::sys;
@@ -171,6 +173,26 @@ impl File {
         }
     }
 
+    /// These fields of the metadata of the file: statx(2) (Linux 4.11). (tokio has no such method.)
+    /// The result is ready at the first poll in the cases of [`metadata`](File::metadata), and on
+    /// overlayfs if its layers are local.
+    ///
+    /// # Errors
+    /// The errors of fstat(2).
+    pub async fn statx(&self, fields: StatxMask) -> io::Result<crate::Metadata> {
+        let statx = Statx::of(&self.handle, fields);
+        match at_once(|| statx.try_cached().map(|it| it.map_err(as_io))).await {
+            Some(metadata) => metadata,
+            None => {
+                let flags = libc::AT_EMPTY_PATH;
+                self.call(move |file| {
+                    crate::Metadata::statx(file, "", flags, fields).map_err(as_io)
+                })
+                .await
+            }
+        }
+    }
+
     /// Returns another handle to the same open file. Reads, writes and seeks of either handle move
     /// the position of both.
     ///
@@ -308,11 +330,6 @@ impl File {
         /// Writes the buffers in order, at `offset`:
         /// [`File::write_vectored_at`](crate::File::write_vectored_at).
         write_vectored_at<IoBuf>(buffers: Vec<B>);
-    }
-
-    /// The handle of the open file, for operations of an engine (tokio has no such method).
-    pub fn handle(&self) -> &Handle {
-        &self.handle
     }
 
     /// The hit history of this file's reads.

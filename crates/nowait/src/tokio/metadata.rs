@@ -12,12 +12,12 @@ use crate::handle::Handle;
 use crate::kernel::filesystem::Filesystem;
 use crate::sys::Errno;
 use crate::sys::resolve::resolve_cached;
-use crate::sys::stat::{as_std, kind_and_device};
+use crate::sys::stat::{as_std, known};
 
 /// Asks for metadata within the task's cooperative budget.
-pub(super) async fn at_once(
-    ask: impl FnOnce() -> Option<io::Result<Metadata>>,
-) -> Option<io::Result<Metadata>> {
+pub(super) async fn at_once<M>(
+    ask: impl FnOnce() -> Option<io::Result<M>>,
+) -> Option<io::Result<M>> {
     in_turn(async { ask() }, |asked| asked.as_ref().map(|_| 0)).await
 }
 
@@ -30,7 +30,7 @@ pub(super) fn of_path(path: &Path) -> Option<io::Result<Metadata>> {
         Err(Errno::NOENT) => return Some(Err(Errno::NOENT.into())),
         Err(_) => return None,
     };
-    let (_, device) = kind_and_device(file.as_fd()).ok()?;
+    let device = known(file.as_fd()).ok()?.device;
     Filesystem::opens_at_once(device).then(|| as_std(file.as_fd(), File::metadata))
 }
 

@@ -1,11 +1,15 @@
 //! Operations on paths: the functions of `tokio::fs`, on the process's engine. Workers make the
 //! calls that may block.
 
+use std::ffi::CString;
 use std::fs::{self, Metadata, Permissions};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::CWD;
 
 use super::budget::in_turn;
 use super::error::as_io;
@@ -15,6 +19,8 @@ use crate::engine::Engine;
 use crate::file::open_cached;
 use crate::handle::Handle;
 use crate::kernel::filesystem::Filesystem;
+use crate::metadata::StatxMask;
+use crate::op::Statx;
 use crate::policy::provenance::{Provenance, ServedBy};
 use crate::sys;
 
@@ -193,6 +199,35 @@ pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
     match at_once(|| metadata::of_path(path)).await {
         Some(metadata) => metadata,
         None => about(path, |path| fs::metadata(path)).await,
+    }
+}
+
+/// Returns these fields of the metadata of a path, following symbolic links: statx(2) (Linux 4.11).
+/// (tokio has no such function.) The result is ready at the first poll in the cases of [`metadata`].
+/// It is on overlayfs, too, if its layers are local and a file on it was opened before (Linux 6.8).
+///
+/// # Errors
+/// The errors of [`std::fs::metadata`].
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use nowait::StatxMask;
+/// let metadata = nowait::tokio::statx("Cargo.toml", StatxMask::TYPE | StatxMask::SIZE).await?;
+/// assert!(metadata.is_file() && metadata.len() > 0);
+/// # Ok::<(), std::io::Error>(())
+/// # })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub async fn statx(path: impl AsRef<Path>, fields: StatxMask) -> io::Result<crate::Metadata> {
+    let path = path.as_ref();
+    let name = CString::new(path.as_os_str().as_bytes())?;
+    let statx = Statx::new(name, 0, fields);
+    match at_once(|| statx.try_cached().map(|it| it.map_err(as_io))).await {
+        Some(metadata) => metadata,
+        None => {
+            let ask = move |path: &Path| crate::Metadata::statx(CWD, path, 0, fields);
+            about(path, move |path| ask(path).map_err(as_io)).await
+        }
     }
 }
 

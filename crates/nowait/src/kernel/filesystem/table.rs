@@ -9,11 +9,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rustix::fs::{AtFlags, Statx, StatxFlags};
-
 use super::{Filesystem, magic};
 use crate::sys::process::PerProcess;
-use crate::sys::stat::{FilesystemId, mount_of, statx_in_memory};
+use crate::sys::stat::{FilesystemId, Known, known};
 
 /// Filesystems whose regular files are opened without I/O after their path is resolved, and whose
 /// fstat(2) reads memory alone.
@@ -24,18 +22,18 @@ const KEPT: usize = 64;
 
 /// The table of this process. A child process starts with a new one, because another thread may
 /// hold the lock during fork.
-static KNOWN: PerProcess<RwLock<Known>> = PerProcess::new();
+static SEEN: PerProcess<RwLock<Seen>> = PerProcess::new();
 
 #[derive(Debug)]
-struct Known {
+struct Seen {
     filesystems: HashMap<FilesystemId, Arc<Filesystem>>,
     /// The number of filesystems at which unused ones are removed before another is added.
     room: usize,
 }
 
-impl Known {
-    fn new() -> Known {
-        Known {
+impl Seen {
+    fn new() -> Seen {
+        Seen {
             filesystems: HashMap::new(),
             room: KEPT,
         }
@@ -53,22 +51,22 @@ impl Known {
     }
 }
 
-fn known() -> &'static RwLock<Known> {
-    let Ok(known) = KNOWN.get_or_make(|| Ok::<_, Infallible>(RwLock::new(Known::new())));
-    known
+fn seen() -> &'static RwLock<Seen> {
+    let Ok(seen) = SEEN.get_or_make(|| Ok::<_, Infallible>(RwLock::new(Seen::new())));
+    seen
 }
 
 // A panic leaves the data under the lock consistent.
 impl Filesystem {
     /// The learnt properties of the filesystem with this identity. All its files share them.
     pub(crate) fn of(id: FilesystemId) -> Arc<Filesystem> {
-        let seen = known().read().unwrap_or_else(PoisonError::into_inner);
+        let seen = seen().read().unwrap_or_else(PoisonError::into_inner);
         if let Some(filesystem) = seen.filesystems.get(&id) {
             return filesystem.clone();
         }
         drop(seen);
-        let mut known = known().write().unwrap_or_else(PoisonError::into_inner);
-        known.take_in(id)
+        let mut seen = self::seen().write().unwrap_or_else(PoisonError::into_inner);
+        seen.take_in(id)
     }
 
     /// Returns true if the regular files of a block device can be opened for reading without
@@ -77,8 +75,8 @@ impl Filesystem {
     /// asked. Device numbers without a device are reused by later mounts, and are not accepted.
     pub(crate) fn opens_at_once(dev: u64) -> bool {
         let is_one = |fs: &Arc<Filesystem>| fs.device() == dev && fs.is_at_once();
-        let known = || known().read().unwrap_or_else(PoisonError::into_inner);
-        rustix::fs::major(dev) != 0 && known().filesystems.values().any(is_one)
+        let seen = || seen().read().unwrap_or_else(PoisonError::into_inner);
+        rustix::fs::major(dev) != 0 && seen().filesystems.values().any(is_one)
     }
 
     /// Returns true if fstat(2) and lseek(2) of its open files do not wait for a device or a
@@ -87,38 +85,42 @@ impl Filesystem {
         self.is_memory() || self.is_at_once()
     }
 
-    /// Returns true if this result of [`statx_in_memory`] is that of statx(2) without
-    /// `AT_STATX_DONT_SYNC`. That is the case on known types of filesystems with a device, and on
-    /// overlayfs: a lower layer may lie on a server, but must not be changed while it is used.
+    /// Returns true if statx(2) of this file with `AT_STATX_DONT_SYNC` waits for nothing, and its
+    /// result is that of statx(2) without the flag.
+    ///
+    /// That is the case on known types of filesystems with a device. It is also the case on
+    /// overlayfs, if the layer of the file is no server: one that tells the birth time of the file
+    /// is taken for local. (A lower layer must not be changed while it is used. A FUSE filesystem as
+    /// the upper layer would return an old modification time after a write.)
     ///
     /// overlayfs has no device. A mount of it is known by its ID ([`Filesystem::learn_mount`]).
-    pub(crate) fn stats_in_memory(stat: &Statx) -> bool {
-        let dev = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
-        if Filesystem::opens_at_once(dev) {
+    pub(crate) fn stats_in_memory(file: &Known) -> bool {
+        if Filesystem::opens_at_once(file.device) {
             return true;
         }
-        let Some(mount) = mount_of(stat) else {
+        let Some(mount) = file.mount.filter(|_| file.has_birth_time) else {
             return false;
         };
-        let known = known().read().unwrap_or_else(PoisonError::into_inner);
-        let mut overlays = known.filesystems.values().filter(|fs| fs.is_overlay());
-        let is_known = overlays.any(|fs| fs.mount.load(Relaxed) == mount);
-        if !is_known {
-            // Another mount of the filesystem, or another filesystem: the next open file tells.
-            for fs in known.filesystems.values().filter(|fs| fs.device() == dev) {
-                fs.mount.store(0, Relaxed);
-            }
-        }
-        is_known
+        let seen = seen().read().unwrap_or_else(PoisonError::into_inner);
+        let mut overlays = seen.filesystems.values().filter(|fs| fs.is_overlay());
+        overlays.any(|fs| fs.has_mount(mount))
     }
 
     /// Keeps the ID of the mount of an open file, for [`Filesystem::stats_in_memory`].
     pub(crate) fn learn_mount(&self, fd: BorrowedFd<'_>) {
-        if self.is_overlay() && self.mount.load(Relaxed) == 0 {
-            let stat = statx_in_memory(fd, AtFlags::empty(), StatxFlags::empty());
-            let mount = stat.ok().as_ref().and_then(mount_of);
-            self.mount.store(mount.unwrap_or(u64::MAX), Relaxed);
+        if !self.is_overlay() {
+            return;
         }
+        let mount = known(fd).ok().and_then(|file| file.mount);
+        if let Some(mount) = mount.filter(|mount| !self.has_mount(*mount)) {
+            // Two threads may take the same place. The next open file of that mount takes another.
+            let place = self.next_mount.fetch_add(1, Relaxed) % self.mounts.len();
+            self.mounts[place].store(mount, Relaxed);
+        }
+    }
+
+    fn has_mount(&self, mount: u64) -> bool {
+        self.mounts.iter().any(|known| known.load(Relaxed) == mount)
     }
 
     fn is_at_once(&self) -> bool {
@@ -134,7 +136,7 @@ mod tests {
 
     #[test]
     fn what_is_not_in_use_is_forgotten_when_there_is_much() {
-        let mut known = Known::new();
+        let mut known = Seen::new();
         let id = |dev| FilesystemId {
             dev,
             ..FilesystemId::default()
@@ -151,7 +153,7 @@ mod tests {
 
     #[test]
     fn what_is_in_use_is_kept_however_much_it_is() {
-        let mut known = Known::new();
+        let mut known = Seen::new();
         let id = |dev| FilesystemId {
             dev,
             ..FilesystemId::default()
