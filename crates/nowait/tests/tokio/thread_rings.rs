@@ -132,34 +132,42 @@ fn cold_reads_return_the_bytes_of_pread() {
             };
             let mut runner = TestRunner::new(config);
             let case = (reads, evicted);
-            let checked = runner.run(&case, |(reads, warm_to)| {
-                sample.evict();
-                if let Some(end) = warm_to {
-                    sample.touch(0..end);
-                }
-                runtime.block_on(async {
-                    let mut tasks = JoinSet::new();
-                    for (offset, len) in reads {
-                        let (file, sample) = (file.clone(), sample.clone());
-                        tasks.spawn(async move {
-                            let read = file.read_at(vec![0; len], offset).await;
-                            let n = read.result.unwrap();
-                            assert!(
-                                read.buf[..n] == *sample.expected(offset, len),
-                                "{len} at {offset}"
-                            );
-                        });
+            let mut read = || {
+                runner.run(&case, |(reads, warm_to)| {
+                    sample.evict();
+                    if let Some(end) = warm_to {
+                        sample.touch(0..end);
                     }
-                    while let Some(ended) = tasks.join_next().await {
-                        ended.unwrap();
-                    }
-                });
-                Ok(())
-            });
-            checked.unwrap();
-            let own = engine.stats().thread_rings;
+                    runtime.block_on(async {
+                        let mut tasks = JoinSet::new();
+                        for (offset, len) in reads {
+                            let (file, sample) = (file.clone(), sample.clone());
+                            tasks.spawn(async move {
+                                let read = file.read_at(vec![0; len], offset).await;
+                                let n = read.result.unwrap();
+                                assert!(
+                                    read.buf[..n] == *sample.expected(offset, len),
+                                    "{len} at {offset}"
+                                );
+                            });
+                        }
+                        while let Some(ended) = tasks.join_next().await {
+                            ended.unwrap();
+                        }
+                    });
+                    Ok(())
+                })
+            };
+            read().unwrap();
             if filesystem == Filesystem::Ext4 && has_rings(&engine) {
-                assert!(own > 0, "{:?}", engine.stats());
+                // On a busy machine the engine is congested for a second, and gets the reads.
+                wait_until("a ring of a thread", || {
+                    let is_used = engine.stats().thread_rings > 0;
+                    if !is_used {
+                        read().unwrap();
+                    }
+                    is_used
+                });
             }
             assert_eq!(engine.in_flight(), 0);
         }
