@@ -1,7 +1,8 @@
 //! The functions and types of `tokio::fs`, on the read path and the engine of this crate.
 //!
 //! A program needs to change only its `use` line: [`File`] has the methods of `tokio::fs::File`,
-//! and the functions here have the names of those there. The differences are:
+//! and the functions here have the names of those there. Positional reads and writes, [`statx`] and
+//! [`File::statx`] are not in tokio. The differences are:
 //!
 //! - Cached data is read at the first poll, in the calling thread, directly into the caller's
 //!   memory. A task that has made 42 such reads in a row, or copied 504 KiB, yields to other tasks.

@@ -45,7 +45,7 @@ struct DescriptorHistory {
     history: History,
     /// A hash of the file's device and inode at the last comparison, or 0.
     file: AtomicU64,
-    /// The file has no reads with RWF_NOWAIT.
+    /// True if the kernel or the filesystem has refused RWF_NOWAIT for this file.
     is_refused: AtomicBool,
 }
 

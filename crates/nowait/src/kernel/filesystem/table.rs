@@ -88,10 +88,10 @@ impl Filesystem {
     /// Returns true if statx(2) of this file with `AT_STATX_DONT_SYNC` waits for nothing, and its
     /// result is that of statx(2) without the flag.
     ///
-    /// That is the case on known types of filesystems with a device. It is also the case on
-    /// overlayfs, if the layer of the file is no server: one that tells the birth time of the file
-    /// is taken for local. (A lower layer must not be changed while it is used. A FUSE filesystem as
-    /// the upper layer would return an old modification time after a write.)
+    /// That is the case on known types of filesystems with a device, and on overlayfs if the layer
+    /// of the file is local. A layer that reports the file's birth time is taken for local: few
+    /// servers report one. (A FUSE filesystem as the upper layer may report an old modification time
+    /// after a write. Lower layers must not be changed while they are used.)
     ///
     /// overlayfs has no device. A mount of it is known by its ID ([`Filesystem::learn_mount`]).
     pub(crate) fn stats_in_memory(file: &Known) -> bool {
