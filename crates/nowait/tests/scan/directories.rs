@@ -93,3 +93,16 @@ pub fn with_metadata() -> Options {
 pub fn threads() -> usize {
     fs::read_dir("/proc/self/task").unwrap().count()
 }
+
+/// The number of workers of this process's engines.
+pub fn workers() -> usize {
+    let name = |task: std::io::Result<fs::DirEntry>| {
+        // The thread may have ended.
+        fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default()
+    };
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    tasks
+        .map(name)
+        .filter(|name| name == "nowait-worker\n")
+        .count()
+}
