@@ -539,6 +539,7 @@ fn files_with_several_descriptors_are_evicted_when_all_are_closed() {
         "close",
         "fdopen",
         "close_range",
+        "syscall_close",
         "dup",
         "dup2",
         "dup3",

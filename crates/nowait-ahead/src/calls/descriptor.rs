@@ -59,7 +59,7 @@ interpose! {
 }
 
 /// The program is about to close a descriptor.
-fn closes(fd: c_int) {
+pub fn closes(fd: c_int) {
     learn::closes(fd);
     survey::closes(fd);
 }

@@ -32,7 +32,8 @@ interpose! {
         call => looked_up(Named { dir, path }, call());
 }
 
-fn read_at(fd: c_int, offset: off64_t, count: ssize_t) -> ssize_t {
+/// The program has read `count` bytes at an offset.
+pub fn read_at(fd: c_int, offset: off64_t, count: ssize_t) -> ssize_t {
     learn::read_at(fd, offset, count);
     count
 }

@@ -2,7 +2,9 @@
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
-use super::{descriptor, directory, open, sandbox};
+use libc::ssize_t;
+
+use super::{descriptor, directory, open, read, sandbox};
 use crate::named::Named;
 use crate::next::interpose;
 use crate::system_calls;
@@ -39,6 +41,12 @@ interpose! {
                 system_calls::stop();
                 call()
             }
+            // libuv closes files by number.
+            libc::SYS_close => {
+                descriptor::closes(a as c_int);
+                call()
+            }
+            libc::SYS_pread64 => read::read_at(a as c_int, d, call() as ssize_t) as c_long,
             libc::SYS_getdents64 => directory::listed(call(), a as c_int, b as *const c_void),
             libc::SYS_openat2 | libc::SYS_openat => open::by_number(number, [a, b, c], call),
             #[cfg(target_arch = "x86_64")]

@@ -212,6 +212,10 @@ static void use(const char *path)
 		read_all(fd);
 		check(close_range(fd, fd, 0) == 0, "close_range");
 		return;
+	} else if (is("syscall_close")) {
+		read_all(fd);
+		check(syscall(SYS_close, fd) == 0, "close");
+		return;
 	} else if (is("exec")) {
 		execv(self, from(fd));
 		check(0, "execv");
@@ -227,7 +231,7 @@ static void replace(const char *path, const char *resident)
 {
 	int fd = open(path, O_RDONLY);
 	read_all(fd);
-	check(fd >= 0 && syscall(SYS_close, fd) == 0, "close");
+	check(fd >= 0 && close_range(fd, fd, 0) == 0, "close_range");
 	check(syscall(SYS_openat, AT_FDCWD, resident, O_RDONLY) == fd, "openat");
 	check(close(fd) == 0, "close");
 }

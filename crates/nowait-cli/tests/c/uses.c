@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define MIB (1 << 20)
@@ -42,6 +43,11 @@ int main(int argc, char **argv) {
     fd = open("./at", O_RDONLY);
     assert(pread(fd, buffer, 10, 2 * MIB) == 10);
     close(fd);
+    // As libuv does.
+    fd = open("by_number", O_RDONLY);
+    assert(read(fd, buffer, sizeof buffer) == sizeof buffer);
+    assert(syscall(SYS_pread64, fd, buffer, 10, 2 * MIB) == 10);
+    assert(syscall(SYS_close, fd) == 0);
     fd = openat(AT_FDCWD, "sought", O_RDONLY);
     assert(read(fd, buffer, 10) == 10);
     assert(lseek(fd, 3 * MIB, SEEK_SET) == 3 * MIB);
