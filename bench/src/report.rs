@@ -26,6 +26,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::harness::files::{is_full, no_space};
+use crate::harness::processes::LIBRARIES;
 use crate::harness::run::Run;
 use part::{PARTS, Part};
 use proposals::Proposal;
@@ -65,8 +66,7 @@ pub struct Args {
           value_parser = clap::builder::PossibleValuesParser::new(PARTS.map(|part| part.name)))]
     parts: Vec<String>,
 
-    /// The directory of libnowait_aio.so and libnowait_ahead.so, for the parts aio, ahead and
-    /// ahead-data [default: where each part finds them]
+    /// The directory of libnowait_aio.so and libnowait_ahead.so [default: where each part finds them]
     #[arg(long, value_name = "DIR")]
     libraries: Option<PathBuf>,
 }
@@ -152,6 +152,8 @@ const DATA: &str = "data-";
 /// Runs each part that has no results yet.
 fn measure(args: &Args, data: &Path, stop: &Stop) -> Result<Report, Problem> {
     let total = args.minutes * 60.0;
+    let libraries = args.libraries.as_ref().map(std::path::absolute).transpose();
+    let libraries = libraries.map_err(|e| Problem::of("--libraries", e))?;
     let is_wanted =
         |part: &&Part| args.parts.is_empty() || args.parts.iter().any(|p| p == part.name);
     let wanted = || PARTS.iter().filter(is_wanted);
@@ -160,19 +162,7 @@ fn measure(args: &Args, data: &Path, stop: &Stop) -> Result<Report, Problem> {
     let mut before = 0.0;
     let mut report = Report { parts: Vec::new() };
     for (number, part) in wanted().enumerate() {
-        let mut words = part.args(total);
-        if let Some(libraries) = &args.libraries {
-            let libraries =
-                std::path::absolute(libraries).map_err(|e| Problem::of("--libraries", e))?;
-            let option = match part.name {
-                "aio" => Some(("--library", libraries.join("libnowait_aio.so"))),
-                "ahead" | "ahead-data" => Some(("--libraries", libraries)),
-                _ => None,
-            };
-            if let Some((option, path)) = option {
-                words.extend([option.into(), path.display().to_string()]);
-            }
-        }
+        let words = part.args(total);
         let path = args.out.join(part.name).with_extension("json");
         let mut outcome = earlier(&path, &words).map(|run| Outcome::Measured(Box::new(run)));
         if outcome.is_none() && !stop.asked() {
@@ -188,7 +178,14 @@ fn measure(args: &Args, data: &Path, stop: &Stop) -> Result<Report, Problem> {
                     message.clone(),
                 );
             };
-            outcome = Some(child(&words, data, &path, stop, &mut shown)?);
+            outcome = Some(child(
+                &words,
+                libraries.as_deref(),
+                data,
+                &path,
+                stop,
+                &mut shown,
+            )?);
         }
         before += part.seconds(total);
         let outcome =
@@ -208,6 +205,7 @@ fn earlier(path: &Path, args: &[String]) -> Option<Run> {
 /// Runs one part in the directory `data`, and keeps its results at `path`.
 fn child(
     args: &[String],
+    libraries: Option<&Path>,
     data: &Path,
     path: &Path,
     stop: &Stop,
@@ -222,6 +220,7 @@ fn child(
     let child = Command::new(program)
         .args(args)
         .arg("--json")
+        .envs(libraries.map(|path| (LIBRARIES, path)))
         .current_dir(data)
         .process_group(0)
         .stdin(Stdio::null())

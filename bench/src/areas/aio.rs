@@ -20,6 +20,7 @@ use crate::harness::contender::{Contenders, Fit, Named, Word, once_each};
 use crate::harness::files::Files;
 use crate::harness::latencies;
 use crate::harness::machine::Machine;
+use crate::harness::processes::LIBRARIES;
 use crate::harness::run::{Cell, Run};
 use crate::harness::settings::Timed;
 use crate::harness::table::Table;
@@ -33,7 +34,8 @@ use nowait_cli::stop::Stop;
 /// same files and with the page cache in the same state.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// The drop-in library [default: libnowait_aio.so in the directory of this program]
+    /// The drop-in library [default: libnowait_aio.so in NOWAIT_LIBRARY_DIR, or else in the directory of
+    /// this program]
     #[arg(long, value_name = "PATH")]
     library: Option<PathBuf>,
 
@@ -287,9 +289,10 @@ fn report(row: &Cell, run: &mut Run) {
 /// The path of the drop-in library.
 fn library(said: Option<&Path>) -> Result<PathBuf, Problem> {
     const NAME: &str = "libnowait_aio.so";
-    let path = match said {
-        Some(path) => path.to_path_buf(),
-        None => std::env::current_exe()
+    let path = match (said, std::env::var_os(LIBRARIES)) {
+        (Some(path), _) => path.to_path_buf(),
+        (None, Some(directory)) => Path::new(&directory).join(NAME),
+        (None, None) => std::env::current_exe()
             .map_err(|e| Problem::of("cannot find this program", e))?
             .with_file_name(NAME),
     };

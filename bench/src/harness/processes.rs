@@ -71,6 +71,9 @@ pub fn find_nowait(named: Option<&Path>) -> Result<PathBuf, Problem> {
     })
 }
 
+/// The environment variable with the directory of the libraries of nowait.
+pub const LIBRARIES: &str = "NOWAIT_LIBRARY_DIR";
+
 /// The reason and remedy if there is no program nowait.
 pub const NO_NOWAIT: &str = "the program nowait is neither in the directory of this program nor in PATH: build it \
                              (cargo build --release -p nowait-cli), and name it with --nowait";

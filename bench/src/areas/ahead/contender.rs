@@ -8,7 +8,7 @@ use nowait_cli::problem::Problem;
 
 use super::workload::Program;
 use crate::harness::contender::{Fit, Named};
-use crate::harness::processes::{NO_NOWAIT, find_nowait};
+use crate::harness::processes::{LIBRARIES, NO_NOWAIT, find_nowait};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
@@ -89,7 +89,7 @@ impl Tools {
         let mut command = Command::new(&self.nowait);
         command.args(words);
         if let Some(libraries) = &self.libraries {
-            command.env("NOWAIT_LIBRARY_DIR", libraries);
+            command.env(LIBRARIES, libraries);
         }
         command
     }
