@@ -102,6 +102,7 @@ fn fill(at: &Path) {
         "read",
         "at",
         "by_number",
+        "sent",
         "sought",
         "stream",
         "open",
@@ -159,6 +160,7 @@ fn what_a_program_uses_is_learnt() {
         }
         assert_eq!(of("at"), [(512, 513)], "{end}");
         assert_eq!(of("by_number"), [(0, 25), (512, 513)], "{end}");
+        assert_eq!(of("sent"), [(256, 257), (512, 513), (768, 769)], "{end}");
         assert_eq!(of("sought"), [(0, 1), (768, 769)], "{end}");
         assert_eq!(of("open"), [(0, 1)], "{end}");
         assert!(of("stream")[0].1 <= 2, "{end}");

@@ -4,6 +4,7 @@ use std::ffi::c_int;
 
 use libc::{c_uint, off64_t, size_t, ssize_t};
 
+use super::read::read_to;
 use crate::next::interpose;
 use crate::survey;
 
@@ -26,10 +27,10 @@ interpose! {
         };
     fn copy_file_range(
         from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, len: size_t, flags: c_uint,
-    ) -> ssize_t, else -1, call => match len > COPIED && survey::are_different_files(from, to) {
+    ) -> ssize_t, else -1, call => read_to(from, from_offset, match len > COPIED && survey::are_different_files(from, to) {
         true => copy(from, from_offset, to, to_offset, len.min(LONGEST), flags),
         false => call(),
-    };
+    });
 }
 
 /// Returns true if the advice evicts pages. `nowait run` evicts those that were not resident before.

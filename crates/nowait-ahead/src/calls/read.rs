@@ -21,6 +21,14 @@ interpose! {
         call => read_at(fd, offset, call());
     fn preadv64(fd: c_int, buffers: *const c_void, count: c_int, offset: off64_t) -> ssize_t, else -1,
         call => read_at(fd, offset, call());
+    fn preadv2(fd: c_int, buffers: *const c_void, count: c_int, offset: off64_t, flags: c_int) -> ssize_t, else -1,
+        call => read_at(fd, offset, call());
+    fn preadv64v2(fd: c_int, buffers: *const c_void, count: c_int, offset: off64_t, flags: c_int) -> ssize_t, else -1,
+        call => read_at(fd, offset, call());
+    fn sendfile(to: c_int, from: c_int, offset: *mut off64_t, len: size_t) -> ssize_t, else -1,
+        call => read_to(from, offset, call());
+    fn sendfile64(to: c_int, from: c_int, offset: *mut off64_t, len: size_t) -> ssize_t, else -1,
+        call => read_to(from, offset, call());
     fn lseek(fd: c_int, offset: off64_t, from: c_int) -> off64_t, else -1, call => learn::seeks(fd, (offset, from), call);
     fn lseek64(fd: c_int, offset: off64_t, from: c_int) -> off64_t, else -1, call => learn::seeks(fd, (offset, from), call);
     fn access(path: *const c_char, mode: c_int) -> c_int, else -1, call => looked_up(Named::here(path), call());
@@ -35,6 +43,17 @@ interpose! {
 /// The program has read `count` bytes at an offset.
 pub fn read_at(fd: c_int, offset: off64_t, count: ssize_t) -> ssize_t {
     learn::read_at(fd, offset, count);
+    count
+}
+
+/// The program has read `count` bytes up to an offset, unless the pointer is null: then the position of the
+/// descriptor has moved.
+pub fn read_to(fd: c_int, offset: *const off64_t, count: ssize_t) -> ssize_t {
+    if count > 0 && !offset.is_null() {
+        // SAFETY: the kernel has just written the offset there. It need not be aligned.
+        let end = unsafe { offset.read_unaligned() };
+        learn::read_at(fd, end.saturating_sub(count as off64_t), count);
+    }
     count
 }
 

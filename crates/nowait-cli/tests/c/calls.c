@@ -18,9 +18,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -435,6 +437,20 @@ static void stats(void)
 	TRY(syscall(SYS_copy_file_range, from, &at, copy, &to, 2, 0));
 	printf("%lld %lld\n", (long long)at, (long long)to);
 	TRY(syscall(SYS_pread64, from, &st, 3, 1));
+	struct iovec vector = {&st, 3};
+	TRY(preadv2(from, &vector, 1, 1, 0));
+	TRY(preadv2(from, &vector, 1, -1, 0));
+	TRY(preadv2(from, &vector, 1, 0, -1));
+	at = 1;
+	TRY(sendfile(copy, from, &at, 2));
+	TRY(sendfile(copy, from, NULL, 2));
+	TRY(sendfile(copy, from, (off_t *)1, 2));
+	at = -1;
+	TRY(sendfile(copy, from, &at, 2));
+	printf("%lld\n", (long long)at);
+	int last = dup(from);
+	TRY(syscall(SYS_close, last));
+	TRY(syscall(SYS_close, last));
 	TRY(syscall(100000, 1, 2, 3, 4, 5, 6));
 	close(copy);
 	close(from);

@@ -2,14 +2,17 @@
 #define _GNU_SOURCE
 #include <assert.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define MIB (1 << 20)
@@ -48,6 +51,22 @@ int main(int argc, char **argv) {
     assert(read(fd, buffer, sizeof buffer) == sizeof buffer);
     assert(syscall(SYS_pread64, fd, buffer, 10, 2 * MIB) == 10);
     assert(syscall(SYS_close, fd) == 0);
+    // An offset of their own moves no position.
+    fd = open("sent", O_RDONLY);
+    FILE *sink = tmpfile();
+    assert(sink);
+    off_t offset = MIB;
+    assert(sendfile(fileno(sink), fd, &offset, 10) == 10);
+    offset = 2 * MIB;
+    if (copy_file_range(fd, &offset, fileno(sink), NULL, 4096, 0) < 0) {
+        // The other file is on a filesystem of another type.
+        assert(errno == EXDEV);
+        assert(sendfile(fileno(sink), fd, &offset, 4096) == 4096);
+    }
+    struct iovec vector = {buffer, 10};
+    assert(preadv2(fd, &vector, 1, 3 * MIB, 0) == 10);
+    fclose(sink);
+    close(fd);
     fd = openat(AT_FDCWD, "sought", O_RDONLY);
     assert(read(fd, buffer, 10) == 10);
     assert(lseek(fd, 3 * MIB, SEEK_SET) == 3 * MIB);
