@@ -46,12 +46,12 @@ int main(int argc, char **argv) {
     fd = open("./at", O_RDONLY);
     assert(pread(fd, buffer, 10, 2 * MIB) == 10);
     close(fd);
-    // As libuv does.
+    // libuv closes files by number.
     fd = open("by_number", O_RDONLY);
     assert(read(fd, buffer, sizeof buffer) == sizeof buffer);
     assert(syscall(SYS_pread64, fd, buffer, 10, 2 * MIB) == 10);
     assert(syscall(SYS_close, fd) == 0);
-    // An offset of their own moves no position.
+    // With an offset, these calls move no position.
     fd = open("sent", O_RDONLY);
     FILE *sink = tmpfile();
     assert(sink);
