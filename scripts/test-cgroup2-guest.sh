@@ -49,26 +49,25 @@ for name in half cold; do head -c 33554432 /dev/urandom >$name; done
 mkdir $groups/ours
 enter $groups/ours
 arrange
-nowait run --keep-cache -- sh -c 'cat half cold >out; sync; exit 3'
+nowait run --wait --keep-cache -- sh -c 'cat half cold >out; sync; exit 3'
 check "the status of the program" [ $? = 3 ]
 check "what was cached stays, and the rest goes" as_before
 check "what was written goes" cold out
 check "no group stays" no_groups
 
 arrange
-# shellcheck disable=SC2016 # the shell of the run has this parent
-nowait run --keep-cache -- sh -c 'cat cold >/dev/null; kill -9 $PPID; sleep 1000' &
+nowait run --wait --keep-cache -- sh -c 'cat cold >/dev/null; killall -9 nowait; sleep 1000' &
 wait $!
 left=$(echo $groups/nowait-run-*)
 check "the group of a run that was killed stays" [ -d "$left" ]
 killall sleep
 until is_empty "$left"; do sleep 0.2; done
-nowait run --keep-cache -- true
+nowait run --wait --keep-cache -- true
 check "the next run removes it" no_groups
 check "the next run evicts its pages" as_before
 
 echo 200M >$groups/ours/memory.max
-nowait run --keep-cache -- sh -c "ls -d $groups/nowait-run-*" 2>/dev/null
+nowait run --wait --keep-cache -- sh -c "ls -d $groups/nowait-run-*" 2>/dev/null
 check "a limit is not evaded" [ $? != 0 ]
 echo max >$groups/ours/memory.max
 
@@ -80,9 +79,15 @@ chown 1000 $groups/slice/cgroup.subtree_control half cold
 enter $groups/slice/scope
 echo "user:x:1000:1000::/scratch:/bin/sh" >>/etc/passwd
 arrange
-su user -c "nowait run --keep-cache -- cat half cold >/dev/null"
+su user -c "nowait run --wait --keep-cache -- cat half cold >/dev/null"
 check "the group of a user was delegated" as_before
 check "no group of a user stays" no_groups
+
+# systemd ends a unit by its group, so no group is made beside it.
+mkdir -p $groups/slice/some.service
+enter $groups/slice/some.service
+nowait run --wait --keep-cache -- sh -c "ls -d $groups/slice/nowait-run-*" 2>/dev/null
+check "no group is made beside a unit" [ $? != 0 ]
 
 echo END
 poweroff -f

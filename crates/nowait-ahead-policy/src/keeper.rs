@@ -114,10 +114,11 @@ const LONGEST: Duration = Duration::from_secs(10);
 
 impl Keeper {
     /// Starts the thread. If that fails, nothing is evicted. What `readahead` reads from now on is
-    /// evicted when the program has ended. `is_unseen` returns true if the library does not see the
+    /// evicted when the program has ended. `program` is its process. `is_unseen` returns true if the library does not see the
     /// calls of a program. If it is `None`, such programs are not looked for.
     pub fn start(
         channel: Arc<Channel>,
+        program: u32,
         readahead: &Readahead,
         is_unseen: Option<fn(&Path) -> bool>,
     ) -> Keeper {
@@ -125,7 +126,10 @@ impl Keeper {
         readahead.give_back(before_readahead);
         let stop = Arc::new(AtomicBool::new(false));
         let (to, end) = mpsc::channel();
-        let (stopped, mut state) = (stop.clone(), State::new(channel.clone(), read_ahead));
+        let (stopped, mut state) = (
+            stop.clone(),
+            State::new(channel.clone(), program, read_ahead),
+        );
         state.processes.is_unseen = is_unseen;
         let thread = std::thread::Builder::new().name("keep".to_owned());
         let _ = thread.spawn(move || drop(to.send(state.run(&stopped))));
@@ -141,13 +145,12 @@ impl Keeper {
 }
 
 impl State {
-    fn new(channel: Arc<Channel>, read_ahead: Receiver<KeptFile>) -> State {
-        let parent = rustix::process::getppid();
+    fn new(channel: Arc<Channel>, program: u32, read_ahead: Receiver<KeptFile>) -> State {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         State {
             channel,
             read_ahead,
-            processes: Processes::of(parent.map(|it| it.as_raw_nonzero().get().cast_unsigned())),
+            processes: Processes::of(Some(program)),
             found: HashMap::new(),
             parts: HashMap::new(),
             paths: HashMap::new(),

@@ -83,14 +83,15 @@ const MAX_PARTS: usize = 10_000;
 
 impl Learner {
     /// Starts the thread. It calls `take` once: when the program has ended, or after
-    /// [`LEARNING_TIME`]. If the thread cannot be started, nothing is learnt.
-    pub fn start(channel: Arc<Channel>, take: Take) -> Learner {
+    /// [`LEARNING_TIME`]. If the thread cannot be started, nothing is learnt. `program` is the process of
+    /// the program.
+    pub fn start(channel: Arc<Channel>, program: u32, take: Take) -> Learner {
         let stop = Arc::new(AtomicBool::new(false));
         let (to, end) = mpsc::channel();
         let (stopped, its) = (stop.clone(), channel.clone());
         let thread = std::thread::Builder::new().name("learn".to_owned());
         let _ = thread.spawn(move || {
-            take(learn(&its, &stopped));
+            take(learn(&its, program, &stopped));
             drop(to);
         });
         Learner { channel, stop, end }
@@ -104,10 +105,8 @@ impl Learner {
     }
 }
 
-fn learn(channel: &Channel, stopped: &AtomicBool) -> Learned {
-    let parent = rustix::process::getppid();
-    let parent = parent.map(|it| it.as_raw_nonzero().get().cast_unsigned());
-    let mut processes = Processes::of(parent);
+fn learn(channel: &Channel, program: u32, stopped: &AtomicBool) -> Learned {
+    let mut processes = Processes::of(Some(program));
     let mut learned = Learned::default();
     let mut names = Names::default();
     let mut reader = Reader::new(channel);
@@ -331,7 +330,7 @@ mod tests {
         channel.tell_use(Kind::Used, 1, b"/a\0b", 0..1);
         channel.tell_use(Kind::Used, 1, b"/tmp/removed (deleted)", 0..1);
         channel.tell_use_below(Kind::LookedUp, 4, &b"d/".repeat(2047), key((1, 2)));
-        let learned = learn(&channel, &AtomicBool::new(true));
+        let learned = learn(&channel, std::process::id(), &AtomicBool::new(true));
         let paths: Vec<&[u8]> = learned
             .paths
             .iter()

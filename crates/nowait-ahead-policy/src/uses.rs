@@ -11,8 +11,6 @@ use crate::directory::{FLAGS, Id};
 
 /// The processes of a program.
 pub struct Processes {
-    /// The process that has started the program and this one.
-    parent: Option<u32>,
     known: HashSet<u32>,
     /// Threads that have sent an event. The number may be that of another thread, if it comes from
     /// another PID namespace.
@@ -52,12 +50,10 @@ impl Uses {
 }
 
 impl Processes {
-    /// The processes that `parent` has started, and those that they start. This process is not
-    /// among them.
-    pub fn of(parent: Option<u32>) -> Processes {
+    /// The process of the program, and those that it starts.
+    pub fn of(program: Option<u32>) -> Processes {
         Processes {
-            parent,
-            known: HashSet::new(),
+            known: program.into_iter().collect(),
             threads: HashSet::new(),
             is_unseen: None,
             asked: HashMap::new(),
@@ -83,9 +79,6 @@ impl Processes {
 
     /// All processes. Some may have ended.
     pub fn all(&mut self) -> Vec<u32> {
-        let started = self.parent.map(children).unwrap_or_default();
-        let program = started.into_iter().filter(|it| *it != std::process::id());
-        self.known.extend(program);
         let mut waiting: Vec<u32> = self.known.iter().copied().collect();
         while let Some(process) = waiting.pop() {
             let children = children(process).into_iter();
@@ -275,7 +268,6 @@ mod tests {
         let mut processes = Processes::of(Some(std::process::id()));
         processes.uses(|_| true);
         assert!(processes.known.contains(&child.id()));
-        assert!(!processes.known.contains(&std::process::id()));
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -1,21 +1,24 @@
 //! `nowait run` runs a program, and reads ahead of it.
 
-mod child;
 mod command;
+mod detached;
 mod group;
 mod helper;
 mod inherited;
 mod libraries;
+mod program;
 mod report;
+mod supervisor;
 
 use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
-use nowait_ahead_channel::{Channel, LEARN_VARIABLE, Listening, Moment, SURVEY_VARIABLE, VARIABLE};
+use nowait_ahead_channel::{Channel, LEARN_VARIABLE, Listening, SURVEY_VARIABLE, VARIABLE};
 use nowait_ahead_policy::Readahead;
 use nowait_page_cache::{Allowed, Budget};
 
@@ -24,9 +27,9 @@ use crate::problem::Problem;
 
 use crate::learn::Session;
 
-use child::{Child, End, Signals};
 use group::Group;
 use helper::{Helper, Learning, Work};
+use program::Program;
 
 /// Runs a program, and reads directories and files into the kernel's caches ahead of it.
 #[derive(Debug, clap::Args)]
@@ -64,17 +67,28 @@ pub struct Args {
     #[arg(long)]
     stats: bool,
 
+    /// Wait until evictions, profiles and reports are complete, too. The program is a child of nowait run then
+    #[arg(long)]
+    wait: bool,
+
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
 const AHEAD: &str = "libnowait_ahead.so";
-/// No helper is started for a program that ends within this time, unless trees are walked. A helper
-/// that starts later reads all events since the start of the program.
-const HELPER_DELAY: Duration = Duration::from_millis(3);
 
 const DETAILS: &str = "\
+`nowait run` executes the program in its own process, as env(1) does. So the program has the process ID, the parent, the children,
+the descriptors, the terminal, the limits and the signals that it has without `nowait run`. A helper, a process that is no
+child of the program, reads ahead beside it. Reports, evictions and profiles may be complete only some time after the program
+has ended. Scripts that then look at the page cache, or unmount a filesystem, use --wait.
+
+With --wait, and as process 1 of a PID namespace, `nowait run` stays as the parent of the program instead, and ends after the helper,
+at most 30 seconds after the program. The output and the exit status are those of the program. Signals that processes send to `nowait
+run` are passed to the program. Its process ID and its parent are not those that it has without `nowait run`, and it gets a signal to
+the whole process group twice.
+
 The program does the same as without `nowait run`. A library that is preloaded (ld.so(8)) reports which directories the program
 lists, and how long its calls of stat(2) take. The library makes no system call in a program with a sandbox (seccomp(2)). If the
 program opens a large directory that is not cached, `nowait run` lists it with many requests in flight, and loads some thousands
@@ -94,7 +108,9 @@ sandbox.
 With --keep-cache, the program runs in a memory control group of its own (cgroups(7)), which has no limit. When the program has
 ended, the pages that it has added to the page cache are evicted once they are written to the disk, and the group is removed. Pages
 that were cached before stay. Pages that the program has read first go, also if another program uses them now. This needs the right
-to make the group: root with version 1, or a group above this one that was delegated with version 2.
+to make the group: root with version 1, or a group above this one that was delegated with version 2. In a service or a scope of
+systemd(1) with version 2, no group is made: the group would be beside the unit, and outlive it. With version 1, the group has
+the limit of the group above.
 
 Without that right, the preloaded library asks for the residency of each file that the program opens, and the other pages are evicted
 behind the program: of large files in windows of 8 MiB, of others when they are closed, and of files that --data reads ahead when
@@ -103,7 +119,7 @@ sandbox, and of files that the library does not see: programs themselves, their 
 in Go. Files that are read by pread(2) are evicted when they are closed. While a program unmounts a filesystem, its files are let go.
 
 With either, posix_fadvise(2) with POSIX_FADV_DONTNEED evicts nothing, since it would also evict pages that were cached before, and
-copy_file_range(2) copies 8 MiB after 8 MiB. If `nowait run` is killed, pages that were not evicted yet stay. The group stays until
+copy_file_range(2) copies 8 MiB after 8 MiB. If the helper is killed, pages that were not evicted yet stay. The group stays until
 the next `nowait run --keep-cache`. Data that is not written after 10 seconds stays, too.
 
 With --learn, the library also reports which files the program opens, how far it reads them, which paths it looks up and which
@@ -128,159 +144,208 @@ Examples:
   nowait run --learn -- python3 app.py
 
 Exit status:
-  that of the program; 128 + N after signal N
+  that of the program; it ends by the same signal
   2    wrong usage
   126  the program cannot be run
   127  the program was not found";
 
-/// Runs the verb.
+/// Runs the verb. Returns only if the program is not executed in this process.
 pub fn run(args: &Args) -> Result<ExitCode, String> {
     Ok(start(args).unwrap_or_else(|problem| problem.report()))
 }
 
 fn start(args: &Args) -> Result<ExitCode, Problem> {
-    let (name, arguments) = args.command.split_first().ok_or_else(|| {
-        Problem::Usage("which program? `nowait run -- PROGRAM ARGUMENTS`".to_owned())
-    })?;
-    let ahead = args.ahead
-        || (args.walk.is_empty()
-            && (args.data || !(args.aio || args.keep_cache || args.learn.is_some())));
-    let mut command = Command::new(name);
-    command.args(arguments);
-    let learning = match &args.learn {
-        Some(profile) => Session::new(profile, command::find(name), &args.command)?,
-        None => None,
-    };
-    if (ahead || args.aio || learning.is_some())
-        && let Some(note) = command::note(name, ahead)
-    {
-        say(format_args!("nowait: {note}"));
+    if args.command.is_empty() {
+        let usage = "which program? `nowait run -- PROGRAM ARGUMENTS`";
+        return Err(Problem::Usage(usage.to_owned()));
     }
-    // The helper is in the group, too.
-    let (mut group, needs_surveys) = match args.keep_cache {
-        true => keep(name),
-        false => (None, false),
-    };
-    let is_watched =
-        ahead || learning.is_some() || needs_surveys || group.is_some() && libraries::has(AHEAD);
-    let libraries = [
-        is_watched.then_some(AHEAD),
-        args.aio.then_some("libnowait_aio.so"),
-    ];
-    libraries::preload(&mut command, libraries.into_iter().flatten())?;
-    // The descriptors of the memory stay open as long as this process runs.
-    let listening = match needs_surveys {
-        true => Listening::Directories,
-        // In a group, the library only keeps the program from evicting pages.
-        false => Listening::Advice,
-    };
-    let kept = (is_watched && args.keep_cache)
-        .then(|| channel(&mut command, SURVEY_VARIABLE, listening))
-        .flatten();
-    let surveys = kept.as_ref().filter(|_| needs_surveys);
-    let listening = match args.data {
-        true => Listening::Files,
-        false => Listening::Directories,
-    };
-    let events = ahead
-        .then(|| channel(&mut command, VARIABLE, listening))
-        .flatten();
-    let shared = |channel: &(Arc<Channel>, OwnedFd)| channel.0.clone();
-    let uses = learning
-        .is_some()
-        .then(|| channel(&mut command, LEARN_VARIABLE, Listening::Directories))
-        .flatten();
-    let learning = learning.zip(uses.as_ref());
-    let learning = learning.map(|(session, uses)| Learning {
-        session,
-        channel: shared(uses),
-    });
-    let available = || Budget::new(Allowed::Percent(100)).max();
-    let mut work = Work {
-        walk: args.walk.clone(),
-        readahead: Readahead::new(events.as_ref().map(shared), args.data, available),
-        surveys: surveys.map(shared),
-        learning,
-        wants_report: args.stats,
-    };
-    let end = supervise(
-        &command,
-        &mut work,
-        [&events, &kept].map(|it| it.as_ref().map(|it| &*it.0)),
-    );
-    let kept = group.as_mut().and_then(Group::end);
-    if args.stats {
-        kept.into_iter().for_each(say);
+    if !args.wait && !supervisor::is_init() {
+        return Err(execute(args, None));
     }
-    Ok(end?.exit())
+    let missing = "nowait: the report is missing: the process that reads ahead does not answer";
+    supervisor::run(args.stats.then_some(missing), |socket| {
+        execute(args, Some(socket))
+    })
 }
 
-/// Runs the program to its end, with a helper if there is work for one.
-fn supervise(
-    command: &Command,
-    work: &mut Work,
-    [events, kept]: [Option<&Channel>; 2],
-) -> Result<End, Problem> {
-    let mut helper = None;
-    if work.walk.is_empty() && work.learning.is_some() {
-        // It loads while the program starts. Without it, the program runs as usual.
-        helper = Helper::start(work).ok();
-    } else if !work.walk.is_empty() {
-        let mut walks = Helper::start(work).map_err(|e| Problem::of("cannot walk", e))?;
-        // Signals have their usual effect until the program starts.
-        walks.is_ready()?;
-        helper = Some(walks);
-    }
-    let begun = Moment::now();
-    let mut child = Child::spawn(command, Signals::block()?)?;
-    if let Some(channel) = events {
-        // From now on the library measures the time of calls.
-        channel.learn_speed(&begun);
-    }
-    let is_wanted = work.surveys.is_some() || events.is_some() && !child.ends_within(HELPER_DELAY);
-    if helper.is_none() && is_wanted {
-        // Nothing is read ahead or evicted if the helper cannot be started.
-        helper = Helper::start(work).ok();
-    }
-    let end = child.wait();
-    // Processes that the program leaves behind run on as without `nowait run`.
-    if let Some(channel) = kept {
-        channel.listen(Listening::Off);
-    }
-    let report = match helper {
-        Some(helper) => helper.stop(work),
-        None => Some(work.report()),
+/// Prepares and executes the program in this process. Returns only if that fails. `awaited` is the socket of a process
+/// that waits for the helper.
+fn execute(args: &Args, awaited: Option<UnixStream>) -> Problem {
+    let prepared = Prepared::new(args, awaited);
+    let (program, helper, group) = match prepared.and_then(Prepared::start) {
+        Ok(started) => started,
+        Err(problem) => return problem,
     };
-    let missing = match work.wants_report {
-        true => "nowait: the report is missing: the process that reads ahead does not answer",
-        false => "",
-    };
-    // Without --stats, a helper reports only that something has failed.
-    let report = report.filter(|_| work.wants_report || work.learning.is_some());
-    let report = report.as_deref().map_or(missing, str::trim_end);
-    if !report.is_empty() {
-        say(report);
-    }
-    end
+    let mut helper = helper;
+    helper.iter_mut().for_each(Helper::executes);
+    let problem = program.execute();
+    helper.into_iter().for_each(Helper::not_executed);
+    group.iter().for_each(Group::cancel);
+    problem
 }
 
-/// A channel, with a descriptor that stays open as long as programs attach. `None`, with a note for
-/// the user, if there is no memory.
-fn channel(
-    command: &mut Command,
-    variable: &str,
-    to: Listening,
-) -> Option<(Arc<Channel>, OwnedFd)> {
-    let note = |problem: &_| {
-        say(format_args!(
-            "nowait: {problem}: nothing is read ahead or kept"
-        ))
-    };
-    let (channel, memory) = libraries::channel(command, variable)
-        .inspect_err(note)
-        .ok()?;
-    channel.listen(to);
-    Some((Arc::new(channel), memory))
+/// A channel of events, the variable of the environment that names it, and the descriptor of its memory.
+struct Events {
+    channel: Arc<Channel>,
+    memory: OwnedFd,
+    variable: &'static str,
+    key: u64,
+}
+
+/// All that is needed to start a helper and to execute the program.
+struct Prepared<'a> {
+    program: Program<'a>,
+    channels: Vec<Events>,
+    work: Work,
+}
+
+impl<'a> Prepared<'a> {
+    fn new(args: &'a Args, awaited: Option<UnixStream>) -> Result<Prepared<'a>, Problem> {
+        let name = args
+            .command
+            .first()
+            .map_or(OsStr::new(""), OsString::as_os_str);
+        let ahead = args.is_ahead();
+        let session = match &args.learn {
+            Some(profile) => Session::new(profile, command::find(name), &args.command)?,
+            None => None,
+        };
+        if (ahead || args.aio || session.is_some())
+            && let Some(note) = command::note(name, ahead)
+        {
+            say(format_args!("nowait: {note}"));
+        }
+        let walk = args
+            .walk
+            .iter()
+            .map(std::path::absolute)
+            .collect::<std::io::Result<_>>();
+        let walk = walk.map_err(|e| Problem::of("the working directory", e))?;
+        let (group, needs_surveys) = match args.keep_cache {
+            true => keep(name),
+            false => (None, false),
+        };
+        let is_kept = needs_surveys || group.is_some() && libraries::has(AHEAD);
+        let libraries = [
+            (ahead || session.is_some() || is_kept).then_some(AHEAD),
+            args.aio.then_some("libnowait_aio.so"),
+        ];
+        let preloaded = libraries::preload(libraries.into_iter().flatten())
+            .inspect_err(|_| group.iter().for_each(Group::cancel))?;
+        let mut channels = Vec::new();
+        let mut channel = |is_wanted: bool, variable, to| {
+            let events = is_wanted.then(|| Events::new(variable, to)).flatten()?;
+            let channel = events.channel.clone();
+            channels.push(events);
+            Some(channel)
+        };
+        let to = match needs_surveys {
+            true => Listening::Directories,
+            // In a group, the library only keeps the program from evicting pages.
+            false => Listening::Advice,
+        };
+        let kept = channel(is_kept, SURVEY_VARIABLE, to);
+        let to = match args.data {
+            true => Listening::Files,
+            false => Listening::Directories,
+        };
+        let events = channel(ahead, VARIABLE, to);
+        let uses = channel(session.is_some(), LEARN_VARIABLE, Listening::Directories);
+        let learning = session
+            .zip(uses)
+            .map(|(session, channel)| Learning { session, channel });
+        let available = || Budget::new(Allowed::Percent(100)).max();
+        let work = Work {
+            walk,
+            readahead: Readahead::new(events.clone(), args.data, available),
+            events,
+            surveys: kept.is_some() && needs_surveys,
+            kept,
+            group,
+            learning,
+            wants_report: args.stats,
+            awaited,
+        };
+        let preloaded = preloaded.map(|value| (libraries::PRELOAD, value));
+        let program = Program {
+            command: &args.command,
+            variables: preloaded.into_iter().collect(),
+        };
+        Ok(Prepared {
+            program,
+            channels,
+            work,
+        })
+    }
+
+    /// Starts the helper, if there is work for one. Without one, the program runs as usual, unless trees were to be
+    /// walked.
+    fn start(self) -> Result<(Program<'a>, Option<Helper>, Option<Group>), Problem> {
+        let Prepared {
+            mut program,
+            channels,
+            work,
+        } = self;
+        if !work.is_any() {
+            return Ok((program, None, None));
+        }
+        let (mut group, walks) = (work.group.clone(), !work.walk.is_empty());
+        let memory: Vec<&OwnedFd> = channels.iter().map(|it| &it.memory).collect();
+        let helper = match Helper::start(work, &memory) {
+            Ok(helper) => helper,
+            Err(problem) => {
+                group.iter().for_each(Group::cancel);
+                if walks {
+                    return Err(problem);
+                }
+                say(format_args!(
+                    "nowait: {problem}: nothing is read ahead or kept"
+                ));
+                group = None;
+                return Ok((program, None, group));
+            }
+        };
+        for Events {
+            memory,
+            variable,
+            key,
+            ..
+        } in channels
+        {
+            let value = format!("{}:{key:x}", helper.path_of(&memory));
+            program.variables.push((variable, value.into()));
+            // The helper has the descriptor. This one is closed when the program is executed.
+        }
+        Ok((program, Some(helper), group))
+    }
+}
+
+impl Args {
+    /// Returns true if directories are read ahead that the program opens.
+    fn is_ahead(&self) -> bool {
+        let others = self.aio || self.keep_cache || self.learn.is_some();
+        self.ahead || self.walk.is_empty() && (self.data || !others)
+    }
+}
+
+impl Events {
+    /// `None`, with a note for the user, if there is no memory.
+    fn new(variable: &'static str, to: Listening) -> Option<Events> {
+        let key = RandomState::new().build_hasher().finish();
+        let created = Channel::create(key).inspect_err(|error| {
+            say(format_args!(
+                "nowait: cannot make shared memory: {error}: nothing is read ahead or kept"
+            ));
+        });
+        let (channel, memory) = created.ok()?;
+        channel.listen(to);
+        Some(Events {
+            channel: Arc::new(channel),
+            memory,
+            variable,
+            key,
+        })
+    }
 }
 
 /// Enters a control group of the program's own. If that is not possible, returns true if files can

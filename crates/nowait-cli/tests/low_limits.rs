@@ -276,7 +276,7 @@ fn messages_that_cannot_be_printed_change_no_exit_code() {
         assert_eq!(code, Some(1), "{words:?}");
     }
     // The program cannot be watched, which is said before it begins.
-    let mut command = nowait(["run", "--stats", "--", "sh", "-c", "exit 3"]);
+    let mut command = nowait(["run", "--wait", "--stats", "--", "sh", "-c", "exit 3"]);
     limited_to(&mut command, "fsize", MIB).env("NOWAIT_LIBRARY_DIR", program::libraries());
     let code = command.stderr(full()).status().unwrap().code();
     assert_eq!(code, Some(3));

@@ -255,7 +255,9 @@ fn the_output_is_the_same_and_the_caches_are_filled_ahead() {
                 if cold {
                     mount.remount().unwrap();
                 }
-                let said = run(&mut run_of(&[&[option, "--stats", "--"], words].concat()));
+                let said = run(&mut run_of(
+                    &[&["--wait", option, "--stats", "--"], words].concat(),
+                ));
                 assert_eq!(said.code, Some(0), "{said:?}");
                 assert!(
                     said.out == direct,
@@ -282,7 +284,14 @@ fn nothing_is_read_ahead_on_a_disk_that_seeks() {
     let tree = mount.path().join("tree");
     for (below, words) in [("3000/d0", ["ls", "-l"]), ("30", ["ls", "-lR"])] {
         let below = tree.join(below);
-        let options = ["--stats", "--", words[0], words[1], below.to_str().unwrap()];
+        let options = [
+            "--wait",
+            "--stats",
+            "--",
+            words[0],
+            words[1],
+            below.to_str().unwrap(),
+        ];
         // A call that waits for a processor looks like one that waits for a disk without a head.
         let reports: Vec<String> = (0..10)
             .map(|_| {
@@ -339,7 +348,7 @@ fn a_static_program_is_followed_by_inotify() {
     let direct = Command::new(words[0]).args(&words[1..]).output().unwrap();
     mount.remount().unwrap();
     disk.set_latency(Duration::from_millis(1));
-    let options = ["--walk", tree, "--data", "--stats", "--"];
+    let options = ["--wait", "--walk", tree, "--data", "--stats", "--"];
     let said = run(&mut run_of(&[&options[..], &words].concat()));
     assert!(said.out == direct.stdout, "{}", said.err);
     assert!(number(&said.err, "read ahead ") > 0.0, "{}", said.err);
@@ -366,7 +375,15 @@ fn a_program_that_soon_goes_elsewhere_wastes_little() {
     disk.set_latency(Duration::from_millis(1));
     let tree = mount.path().join("tree");
     let script = "cd \"$0\"; ls -l d1 d2 >/dev/null; sleep 2";
-    let words = ["--stats", "--", "sh", "-c", script, tree.to_str().unwrap()];
+    let words = [
+        "--wait",
+        "--stats",
+        "--",
+        "sh",
+        "-c",
+        script,
+        tree.to_str().unwrap(),
+    ];
     let said = run(&mut run_of(&words));
     assert_eq!(said.code, Some(0), "{said:?}");
     // 64 inodes for each of some 100 calls, and what a walk has in hand. The tree has 51,000.
@@ -376,7 +393,14 @@ fn a_program_that_soon_goes_elsewhere_wastes_little() {
 #[test]
 fn nothing_is_watched_if_the_environment_says_so() {
     let root = directory();
-    let words = ["--stats", "--", "ls", "-l", root.path().to_str().unwrap()];
+    let words = [
+        "--wait",
+        "--stats",
+        "--",
+        "ls",
+        "-l",
+        root.path().to_str().unwrap(),
+    ];
     let said = run(run_of(&words).env("NOWAIT_AHEAD", "off"));
     assert!(said.err.contains("called stat(2) 0 times"), "{said:?}");
     let said = run(&mut run_of(&words));

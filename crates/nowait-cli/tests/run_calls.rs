@@ -137,7 +137,7 @@ fn the_switch_turns_it_off() {
     let calls = place.calls();
     for case in ["directories", "stats"] {
         let direct = run(&mut place.direct(&[word(&calls), case]));
-        let mut off = nowait(["run", "--stats", "--", word(&calls), case]);
+        let mut off = nowait(["run", "--wait", "--stats", "--", word(&calls), case]);
         off.env("NOWAIT_LIBRARY_DIR", libraries())
             .env("NOWAIT_AHEAD", "off")
             .current_dir(place.0.path());

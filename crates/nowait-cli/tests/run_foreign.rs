@@ -50,6 +50,7 @@ fn command(place: &TempDir, options: &[&str], words: &[&str]) -> Command {
 /// The output, without the notes of `nowait run`.
 fn said(said: &Said) -> (Option<i32>, String, String) {
     let lines = said.err.split_inclusive('\n');
+    assert!(!said.err.contains("panicked"), "{said:?}");
     let err = lines.filter(|line| !line.starts_with("nowait: ")).collect();
     (said.code, said.text().to_owned(), err)
 }

@@ -103,42 +103,42 @@ fn no_fifo_is_opened_for_a_walk() {
     assert_eq!(end(said), Some(2));
 }
 
+/// A shell command that sends a signal to the helper.
+fn to_the_helper(signal: &str) -> String {
+    format!("helper=${{NOWAIT_AHEAD_CHANNEL#/proc/}}; kill -{signal} ${{helper%%/*}}")
+}
+
 #[test]
-fn it_ends_with_its_program_if_the_helper_does_not_answer() {
+fn the_program_ends_as_usual_if_the_helper_does_not_answer() {
     let directory = open_directory();
-    let (done, report) = (
-        directory.path().join("done"),
-        directory.path().join("report"),
-    );
-    for signal in ["STOP", "KILL"] {
-        // The helper is the other child of `nowait run`.
-        let script = format!(
-            "for child in $(cat /proc/$PPID/task/$PPID/children); do \
-                [ $child = $$ ] || kill -{signal} $child; done; echo > {}",
-            word(&done)
-        );
-        let words = [
-            "--stats",
-            "--walk",
-            word(directory.path()),
-            "--",
-            "sh",
-            "-c",
-        ];
-        let mut command = run_of(&[&words[..], &[&script]].concat());
-        let child = command.stderr(fs::File::create(&report).unwrap()).spawn();
-        wait_until("the program ends", || done.exists());
-        let since = Instant::now();
-        assert_eq!(end(child.unwrap()), Some(0));
-        let took = since.elapsed();
-        assert!(took < Duration::from_secs(1), "{signal}: {took:?}");
-        let report = fs::read_to_string(&report).unwrap();
-        assert!(
-            report.contains("the report is missing"),
-            "{signal}: {report}"
-        );
-        fs::remove_file(&done).unwrap();
+    for (signal, after) in [("STOP", "CONT"), ("KILL", "0")] {
+        let script = format!("{}; echo $helper; exit 3", to_the_helper(signal));
+        let options = ["--stats", "--ahead", "--walk", word(directory.path())];
+        let words = [&options[..], &["--", "sh", "-c", &script]].concat();
+        let child = run_of(&words).stdout(Stdio::piped()).spawn().unwrap();
+        let said = child.wait_with_output().unwrap();
+        assert_eq!(said.status.code(), Some(3), "{signal}");
+        // The stopped helper goes on, and ends.
+        let helper = String::from_utf8(said.stdout).unwrap();
+        let helper = helper.trim().split('/').next().unwrap().to_owned();
+        run(Command::new("kill").args([&format!("-{after}"), &helper]));
+        wait_until("the helper ends", || has_ended(&helper));
     }
+}
+
+/// Returns true if a process has ended.
+fn has_ended(pid: &str) -> bool {
+    // A process that was not waited for yet has no program.
+    fs::read_link(format!("/proc/{pid}/exe")).is_err()
+}
+
+#[test]
+fn a_run_that_waits_says_if_the_report_is_missing() {
+    let script = format!("{}; exit 3", to_the_helper("KILL"));
+    let words = ["--wait", "--ahead", "--stats", "--", "sh", "-c", &script];
+    let said = run(&mut run_of(&words));
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(said.err.contains("the report is missing"), "{said:?}");
 }
 
 /// A filesystem without cached blocks, on a disk that answers no read.
@@ -167,7 +167,7 @@ fn it_ends_with_its_program_while_the_disk_hangs() {
     for walk in [false, true] {
         let mount = stalled(&disk);
         let listed = mount.path().join("d");
-        let mut words = vec!["--stats"];
+        let mut words = vec!["--wait", "--stats"];
         if walk {
             words.extend(["--walk", word(mount.path())]);
         }
@@ -185,25 +185,6 @@ fn it_ends_with_its_program_while_the_disk_hangs() {
         assert_eq!(code, Some(7), "{words:?}");
         let report = fs::read_to_string(report).unwrap();
         assert!(report.starts_with("nowait: read ahead "), "{report}");
-    }
-}
-
-#[test]
-fn nothing_is_awaited_before_the_helper_is_killed() {
-    if Command::new("strace").arg("-V").output().is_err() {
-        return slowdisk::skip_or_fail("strace is missing (Debian package strace)");
-    }
-    let directory = open_directory();
-    let log = directory.path().join("log");
-    let mut command = Command::new("strace");
-    command.args(["-o", word(&log), env!("CARGO_BIN_EXE_nowait")]);
-    command.args(["run", "--data", "--", "sleep", "0.2"]);
-    run(command.env("NOWAIT_LIBRARY_DIR", libraries())).done();
-    let log = fs::read_to_string(log).unwrap();
-    let (_, after) = log.split_once("WIFEXITED").expect(&log);
-    let (between, _) = after.split_once("SIGKILL").expect(&log);
-    for call in ["poll(", "wait", "futex(", "nanosleep("] {
-        assert!(!between.contains(call), "{call}: {log}");
     }
 }
 

@@ -4,19 +4,23 @@
 mod program;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
 use program::{cold, directory, libraries, nowait, touch};
 
 const SIZE: u64 = 4 << 20;
 
 fn keep_cache(script: &str) -> Command {
-    let mut command = nowait(["run", "--keep-cache", "--", "sh", "-c", script]);
+    let mut command = nowait(["run", "--wait", "--keep-cache", "--", "sh", "-c", script]);
     command.env("NOWAIT_LIBRARY_DIR", libraries());
     command
 }
+
+/// A shell command that ends the helper of the program.
+const KILL_HELPER: &str = "helper=${NOWAIT_SURVEY_CHANNEL#/proc/}; kill -9 ${helper%%/*}";
 
 /// The resident pages of a file. Reclaimed pages, which cachestat(2) remembers, are not among them.
 fn resident(path: &Path) -> u64 {
@@ -41,9 +45,12 @@ fn own_group() -> PathBuf {
     Path::new("/sys/fs/cgroup/memory").join(own.unwrap().1)
 }
 
-/// The group of a `nowait run` of this process.
-fn group(run: &Child) -> PathBuf {
-    own_group().join(format!("nowait-run-{}", run.id()))
+/// The group of a program of this process, whose ID is the first line of its output.
+fn group(run: &mut Child) -> PathBuf {
+    let mut line = String::new();
+    let out = run.stdout.take().expect("a pipe");
+    BufReader::new(out).read_line(&mut line).unwrap();
+    own_group().join(format!("nowait-run-{}", line.trim()))
 }
 
 #[test]
@@ -65,14 +72,15 @@ fn the_cache_is_as_before_however_the_program_ends() {
         ("sleep 1 & exit 0", Some(0), None),
     ] {
         let [half_name, name, made_name] = [&half, &file, &made].map(|path| program::word(path));
-        let script = format!("cat {half_name} {name} > {made_name}; sync {made_name}; {end}");
+        let script =
+            format!("echo $$; cat {half_name} {name} > {made_name}; sync {made_name}; {end}");
         // Some machines reclaim pages without a shortage of memory (DAMON), but not each time.
         let is_as_before = || {
             program::evict(&half);
             touch(&half, 0..SIZE / 2);
             let before = resident(&half);
-            let mut run = keep_cache(&script).spawn().unwrap();
-            let group = group(&run);
+            let mut run = keep_cache(&script).stdout(Stdio::piped()).spawn().unwrap();
+            let group = group(&mut run);
             let status = run.wait().unwrap();
             assert_eq!((status.code(), status.signal()), (code, signal), "{end}");
             assert_eq!(resident(&file), 0, "{end}");
@@ -113,13 +121,14 @@ fn the_group_of_a_run_within_that_was_killed_is_removed() {
     }
     let directory = directory();
     let file = cold(directory.path().join("cold"), SIZE);
-    // The program of the inner run ends it, and itself.
-    let inner = format!("cat {} >/dev/null; kill -9 $PPID $$", program::word(&file));
-    let script = "\"$0\" run --keep-cache -- sh -c \"$1\"; exit 5";
-    let mut run = nowait(["run", "--keep-cache", "--", "sh", "-c", script]);
+    // The program of the inner run ends its helper, and itself.
+    let inner = format!("cat {} >/dev/null; {KILL_HELPER} $$", program::word(&file));
+    let script = "echo $$; \"$0\" run --keep-cache -- sh -c \"$1\"; exit 5";
+    let mut run = nowait(["run", "--wait", "--keep-cache", "--", "sh", "-c", script]);
     run.args([env!("CARGO_BIN_EXE_nowait"), &inner]);
-    let mut run = run.env("NOWAIT_LIBRARY_DIR", libraries()).spawn().unwrap();
-    let group = group(&run);
+    run.env("NOWAIT_LIBRARY_DIR", libraries());
+    let mut run = run.stdout(Stdio::piped()).spawn().unwrap();
+    let group = group(&mut run);
     assert_eq!(run.wait().unwrap().code(), Some(5));
     assert!(!group.exists());
     assert_eq!(resident(&file), 0);
@@ -130,11 +139,9 @@ fn the_group_of_a_run_that_was_killed_is_removed_by_the_next() {
     if !has_groups() {
         return;
     }
-    let mut killed = keep_cache("echo; sleep 60");
-    killed.stdout(std::process::Stdio::piped());
-    let mut killed = killed.spawn().unwrap();
-    std::io::Read::read(killed.stdout.as_mut().unwrap(), &mut [0]).unwrap();
-    let left = group(&killed);
+    let mut killed = keep_cache(&format!("{KILL_HELPER}; echo $$; sleep 60"));
+    let mut killed = killed.stdout(Stdio::piped()).spawn().unwrap();
+    let left = group(&mut killed);
     killed.kill().unwrap();
     killed.wait().unwrap();
     assert!(left.exists());
@@ -187,7 +194,16 @@ fn the_report_says_what_was_evicted() {
     let directory = directory();
     let file = cold(directory.path().join("cold"), SIZE);
     let script = format!("cat {} >/dev/null", program::word(&file));
-    let mut run = nowait(["run", "--keep-cache", "--stats", "--", "sh", "-c", &script]);
+    let mut run = nowait([
+        "run",
+        "--wait",
+        "--keep-cache",
+        "--stats",
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ]);
     let run = run.env("NOWAIT_LIBRARY_DIR", libraries()).output().unwrap();
     let said = String::from_utf8(run.stderr).unwrap();
     let line = said.lines().find(|line| line.starts_with("page cache: "));

@@ -65,7 +65,7 @@ impl Home {
 
     /// A run that is learnt.
     fn learns(&self, words: &[&str]) -> Said {
-        run(&mut self.nowait(&[&["run", "--learn", "--"], words].concat()))
+        run(&mut self.nowait(&[&["run", "--wait", "--learn", "--"], words].concat()))
     }
 
     /// The entries of the only profile, by path.
@@ -199,7 +199,7 @@ fn mapped_files_of_programs_that_tell_nothing_are_learnt() {
     for (words, is_static) in [(&[][..], false), (&["-static"], true)] {
         let _ = fs::remove_dir_all(home.profiles());
         let uses = compile("cc", "uses.c", words, home.path());
-        let mut command = home.nowait(&["run", "--learn", "--", word(&uses), at, "k"]);
+        let mut command = home.nowait(&["run", "--wait", "--learn", "--", word(&uses), at, "k"]);
         let status = command
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -224,7 +224,15 @@ fn a_server_is_learnt_after_some_time() {
     let files = open_directory();
     fill(files.path());
     let uses = compile("cc", "uses.c", &[], home.path());
-    let mut command = home.nowait(&["run", "--learn", "--", word(&uses), word(files.path()), "s"]);
+    let mut command = home.nowait(&[
+        "run",
+        "--wait",
+        "--learn",
+        "--",
+        word(&uses),
+        word(files.path()),
+        "s",
+    ]);
     let mut server = command.stdout(Stdio::null()).spawn().unwrap();
     wait_until("a profile", || {
         home.profiles().exists() && fs::read_dir(home.profiles()).unwrap().count() == 1
@@ -269,7 +277,8 @@ fn check_loading(home: &Home, uses: &Path, mount: &TestMount, files: &Path) {
     let _ = fs::remove_dir_all(home.profiles());
     mount.remount().unwrap();
     let learns = |words: &[&str]| {
-        run(&mut home.nowait(&[&["run", "--learn=name", "--stats", "--"], words].concat()))
+        run(&mut home
+            .nowait(&[&["run", "--wait", "--learn=name", "--stats", "--"], words].concat()))
     };
     let said = learns(&[word(uses), at, "r"]);
     assert!(said.err.contains("nothing was loaded"), "{said:?}");
@@ -301,7 +310,7 @@ fn each_command_has_a_profile_and_each_name() {
     home.learns(&["sh", "-c", ": 2"]).done();
     assert_eq!(count(), 2);
     for command in ["true", "sh"] {
-        run(&mut home.nowait(&["run", "--learn=a-name", "--", command])).done();
+        run(&mut home.nowait(&["run", "--wait", "--learn=a-name", "--", command])).done();
     }
     assert_eq!(count(), 3);
     let listed = run(&mut home.nowait(&["learn", "list", "--json"]))
@@ -336,14 +345,14 @@ fn each_command_has_a_profile_and_each_name() {
     assert_eq!(count(), 0);
     for name in ["..", "a/b", "", " "] {
         let option = format!("--learn={name}");
-        let said = run(&mut home.nowait(&["run", &option, "--", "true"]));
+        let said = run(&mut home.nowait(&["run", "--wait", &option, "--", "true"]));
         assert_eq!(
             said.code,
             Some(if name.is_empty() { 0 } else { 2 }),
             "{name}: {said:?}"
         );
     }
-    let said = run(&mut home.nowait(&["run", "--learn", "--keep-cache", "--", "true"]));
+    let said = run(&mut home.nowait(&["run", "--wait", "--learn", "--keep-cache", "--", "true"]));
     assert_eq!(said.code, Some(2), "{said:?}");
 }
 
@@ -359,7 +368,7 @@ fn relative_paths_are_loaded_in_another_directory() {
         cold(directory.join("file"), 100_000);
     }
     let learns = |directory: &str, script: &str| {
-        let mut command = home.nowait(&["run", "--learn=x", "--", "sh", "-c", script]);
+        let mut command = home.nowait(&["run", "--wait", "--learn=x", "--", "sh", "-c", script]);
         run(command.current_dir(files.path().join(directory))).done();
     };
     learns("a", "cat file");
@@ -433,7 +442,7 @@ fn profiles_that_cannot_be_used_are_reported() {
         assert_eq!(fs::metadata(&profile).unwrap().uid(), NOBODY);
     }
     let said = run(home
-        .nowait(&["run", "--learn", "--", "echo", "text"])
+        .nowait(&["run", "--wait", "--learn", "--", "echo", "text"])
         .env_remove("XDG_CACHE_HOME")
         .env_remove("HOME"));
     assert!(
@@ -459,7 +468,7 @@ fn a_profile_that_cannot_be_written_is_reported() {
     let profile = home.profile();
     let before = fs::read(&profile).unwrap();
     let script = "mount -t tmpfs -o nr_inodes=2,mode=0700,uid=65534 none $0 && exec setpriv --reuid=65534 --clear-groups \"$@\"";
-    let inner = home.nowait(&["run", "--learn", "--", "echo", "text"]);
+    let inner = home.nowait(&["run", "--wait", "--learn", "--", "echo", "text"]);
     let mut full = Command::new("unshare");
     full.args(["--mount", "sh", "-c", script, word(&cache)]);
     full.arg(inner.get_program()).args(inner.get_args());
@@ -486,6 +495,7 @@ fn several_runs_learn_at_the_same_time() {
             .map(|_| {
                 let mut command = home.nowait(&[
                     "run",
+                    "--wait",
                     "--learn",
                     "--",
                     "sh",
@@ -530,13 +540,13 @@ fn files_that_vanish_and_are_replaced_do_no_harm() {
         "cat {0}/gone {0}/replaced {0}/large {0}/fifo >/dev/null",
         word(files.path())
     );
-    run(&mut home.nowait(&["run", "--learn=x", "--", "sh", "-c", &cat])).done();
+    run(&mut home.nowait(&["run", "--wait", "--learn=x", "--", "sh", "-c", &cat])).done();
     contents(60_000);
     fs::remove_file(file("gone")).unwrap();
     fs::remove_file(file("fifo")).unwrap();
     fifo(file("fifo"));
     cold(file("large"), 2 * MIB);
-    run(&mut home.nowait(&["run", "--learn=x", "--", "sleep", "1"])).done();
+    run(&mut home.nowait(&["run", "--wait", "--learn=x", "--", "sleep", "1"])).done();
     assert_eq!(cached_bytes(&file("replaced")), 60_000);
     assert_eq!(cached_bytes(&file("large")), 0);
 }
@@ -553,6 +563,7 @@ fn bytecode_that_the_first_run_has_written_is_learnt() {
     let python = || {
         let words = [
             "run",
+            "--wait",
             "--learn=x",
             "--",
             "/usr/bin/python3",
@@ -591,10 +602,10 @@ fn a_quarter_of_the_available_memory_is_loaded() {
     };
     let files = open_directory();
     let large = cold(files.path().join("large"), 200 * MIB);
-    let cat = ["run", "--learn=x", "--", "cat", word(&large)];
+    let cat = ["run", "--wait", "--learn=x", "--", "cat", word(&large)];
     run(&mut home.nowait(&cat)).done();
     evict(&large);
-    let inner = home.nowait(&["run", "--learn=x", "--", "sleep", "1"]);
+    let inner = home.nowait(&["run", "--wait", "--learn=x", "--", "sleep", "1"]);
     let mut command = Command::new("env");
     for (name, value) in inner.get_envs() {
         let value = value.unwrap().to_str().unwrap();
@@ -615,8 +626,9 @@ fn a_disk_that_hangs_does_not_keep_the_program() {
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
     let mount = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
     show(&mount);
-    let learns =
-        |words: &[&str]| run(&mut home.nowait(&[&["run", "--learn=x", "--"], words].concat()));
+    let learns = |words: &[&str]| {
+        run(&mut home.nowait(&[&["run", "--wait", "--learn=x", "--"], words].concat()))
+    };
     learns(&[word(&uses), word(mount.path()), "r"]).done();
     mount.remount().unwrap();
     disk.inject(Fault::stall(0..disk.size()).reads_only());
@@ -692,7 +704,7 @@ fn programs_that_write_into_the_channel_do_no_harm() {
         &["number"],
         &["events", "/", "/etc/passwd", "/missing\n"],
     ] {
-        let command = [&["run", "--learn=x", "--", word(&hostile)], words].concat();
+        let command = [&["run", "--wait", "--learn=x", "--", word(&hostile)], words].concat();
         let said = run(&mut home.nowait(&command));
         assert_eq!((said.code, said.err.as_str()), (Some(7), ""), "{words:?}");
         run(&mut home.nowait(&["learn", "show", "x"])).done();
@@ -705,7 +717,7 @@ fn programs_that_write_into_the_channel_do_no_harm() {
 #[test]
 fn the_profiles_of_root_are_in_var_lib() {
     let home = home!();
-    let script = "mkdir -p /var/lib && mount -t tmpfs none /var/lib && \"$0\" run --learn=x -- true && ls /var/lib/nowait/learn";
+    let script = "mkdir -p /var/lib && mount -t tmpfs none /var/lib && \"$0\" run --wait --learn=x -- true && ls /var/lib/nowait/learn";
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_nowait")]);
     command

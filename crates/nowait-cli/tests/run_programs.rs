@@ -304,7 +304,7 @@ impl Place {
         if how != How::Warm {
             self.make_cold();
         }
-        let mut words = vec!["run", "--stats"];
+        let mut words = vec!["run", "--wait", "--stats"];
         words.extend(match program.follow {
             _ if matches!(how, How::Learns(_)) => ["--learn=a"].as_slice(),
             Follow::Walk => &["--walk", "tree"],
@@ -429,6 +429,7 @@ fn check_report(said: &mut Said, program: &Program) {
         .split_inclusive('\n')
         .partition(|line| line.starts_with("nowait: "));
     let report = report.concat();
+    assert!(!report.contains("panicked"), "{said:?}");
     assert!(report.contains("read ahead"), "{}: {report}", program.name);
     let silent = report.contains("called stat(2) 0 times");
     assert!(
@@ -446,6 +447,7 @@ fn check_learning(said: &mut Said, run: u32) {
         .split_inclusive('\n')
         .partition(|line| line.starts_with("nowait: "));
     let report = report.concat();
+    assert!(!report.contains("panicked"), "{said:?}");
     let expected = if run == 1 {
         "nothing was loaded"
     } else {

@@ -21,14 +21,14 @@ use slowdisk::{Filesystem, TestMount};
 
 /// `nowait run` with these options and this script, in a mount namespace in which there are no control groups.
 fn surveys(options: &[&str], script: &str) -> Command {
-    let mut run = nowait(["run", "--keep-cache"]);
+    let mut run = nowait(["run", "--wait", "--keep-cache"]);
     run.args(options).args(["--", "sh", "-c", script]);
     without_groups(&run)
 }
 
 /// `nowait run` with this script, in a control group.
 fn with_group(script: &str) -> Command {
-    let mut command = nowait(["run", "--keep-cache", "--", "sh", "-c", script]);
+    let mut command = nowait(["run", "--wait", "--keep-cache", "--", "sh", "-c", script]);
     command.env("NOWAIT_LIBRARY_DIR", all_libraries());
     command
 }
@@ -297,7 +297,7 @@ fn restic_makes_the_same_backup_where_its_calls_are_not_seen() {
     let paths = (0..50).map(|n| cold(at.join(format!("tree/below/{n}")), n * 100));
     let paths: Vec<PathBuf> = paths.collect();
     fs::create_dir(at.join("out")).unwrap();
-    let alone = nowait(["run", "--keep-cache", "--", "restic", "version"]);
+    let alone = nowait(["run", "--wait", "--keep-cache", "--", "restic", "version"]);
     let line = run_well(&mut without_groups(&alone)).err;
     assert!(line.contains("is written in Go") && line.contains("the page cache is not kept"));
     let (_, _, script) = RESTIC;
@@ -968,7 +968,8 @@ fn files_of_other_users_stay_as_they_are() {
     File::open(&file).unwrap().sync_all().unwrap();
     evict(&file);
     let script = format!("cat {} >/dev/null", word(&file));
-    let (mut command, place) = as_nobody(["run", "--keep-cache", "--", "sh", "-c", &script]);
+    let (mut command, place) =
+        as_nobody(["run", "--wait", "--keep-cache", "--", "sh", "-c", &script]);
     prepare_place(place.path());
     let said = run_well(command.env("NOWAIT_LIBRARY_DIR", place.path()));
     assert_eq!(said.err, "");
@@ -1009,9 +1010,8 @@ fn the_program_goes_on_if_the_helper_is_killed() {
     }
     let directory = directory();
     let file = cold(directory.path().join("file"), MIB);
-    // The helper is the other child of `nowait run`.
     let script = format!(
-        "for child in $(cat /proc/$PPID/task/$PPID/children); do [ $child = $$ ] || kill -9 $child; done; \
+        "helper=${{NOWAIT_SURVEY_CHANNEL#/proc/}}; kill -9 ${{helper%%/*}}; \
          for n in $(seq 1500); do : <{0}; : <{0}; : <{0}; done; cat {0}; exit 4",
         word(&file)
     );
@@ -1101,7 +1101,7 @@ fn the_report_counts_files_whose_residency_is_not_known_any_more() {
     std::os::unix::fs::chown(directory.path(), Some(65534), None).unwrap();
     // Few are held by a descriptor.
     let script = format!(
-        "ulimit -n 40; exec \"$0\" run --keep-cache --stats -- sh -c 'cd {}; \
+        "ulimit -n 40; exec \"$0\" run --wait --keep-cache --stats -- sh -c 'cd {}; \
          for n in $(seq 50); do head -c 20000 /dev/zero >f$n; done; sleep 0.1; chmod 0 f*'",
         word(directory.path())
     );

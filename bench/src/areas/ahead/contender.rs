@@ -120,7 +120,13 @@ impl Tools {
     /// A shell script: alone, or under nowait run. `word` is for the name of its profile.
     pub fn command(&self, name: Name, word: &str, script: &str) -> Command {
         let mut command = match name {
-            Name::Learn => self.nowait(&["run", &format!("--learn={}", profile(word)), "--", "sh"]),
+            Name::Learn => self.nowait(&[
+                "run",
+                "--wait",
+                &format!("--learn={}", profile(word)),
+                "--",
+                "sh",
+            ]),
             Name::Direct | Name::Warm => Command::new("sh"),
             Name::Run => self.nowait(&["run", "--ahead", "--", "sh"]),
             Name::Data => self.nowait(&["run", "--ahead", "--data", "--", "sh"]),

@@ -62,7 +62,9 @@ impl Name {
 
     fn run(self, nowait: &Path) -> Command {
         let mut command = self.in_namespace();
-        command.arg(nowait).args(["run", "--keep-cache", "--"]);
+        command
+            .arg(nowait)
+            .args(["run", "--wait", "--keep-cache", "--"]);
         command
     }
 

@@ -94,9 +94,9 @@ impl Session {
         }))
     }
 
-    /// Begins to load and to learn, in threads. The calling process is not the one that the user
+    /// Begins to load and to learn, in threads. `program` is the process of the program. The calling process is not the one that the user
     /// waits for.
-    pub fn begin(self, channel: Arc<Channel>) -> Running {
+    pub fn begin(self, channel: Arc<Channel>, program: u32) -> Running {
         let is_over = Arc::new(AtomicBool::new(false));
         let state = Arc::new(Mutex::new(State::default()));
         let name = self.name.clone();
@@ -133,7 +133,7 @@ impl Session {
             let mut state = lock(&its);
             (state.written, state.lost) = (Some(written), learned.lost);
         };
-        let learner = learns.then(|| Learner::start(channel, Box::new(take)));
+        let learner = learns.then(|| Learner::start(channel, program, Box::new(take)));
         Running {
             learner,
             is_over,

@@ -11,22 +11,19 @@ use std::ptr::null_mut;
 use std::thread::sleep;
 use std::time::Duration;
 
-use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::unistd::{SysconfVar, sysconf};
 use rustix::fs::statfs;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use crate::messages::say;
 use crate::size::Size;
 
-/// A group that this process has entered. Dropping it leaves the group, evicts its pages and
-/// removes it.
+/// A group that the process of the program has entered. The helper ends it.
+#[derive(Clone)]
 pub struct Group {
     path: PathBuf,
-    /// The group of this process before.
+    /// The group of the process before.
     before: PathBuf,
     version: Version,
-    is_over: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,9 +75,9 @@ impl Group {
             path,
             before,
             version,
-            is_over: false,
         };
         if !group.path.join(version.evicts_by()).exists() {
+            let _ = fs::remove_dir(&group.path);
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 "the kernel or the group above has no memory controller that can evict",
@@ -88,12 +85,35 @@ impl Group {
         }
         // Memory of processes that the program leaves behind is not to be swapped out.
         let _ = write(&group.path.join("memory.swappiness"), "0");
-        write(&group.path.join(version.entered_by()), "0")?;
+        if version == Version::One {
+            group.copy_limit();
+        }
+        write(&group.path.join(version.entered_by()), "0")
+            .inspect_err(|_| drop(fs::remove_dir(&group.path)))?;
         Ok(group)
     }
 
-    /// Moves the other processes to the group of this process before. Those that the program has
-    /// left behind run on.
+    /// Gives the group the limit of the group before, which limits both. A program that asks for the limit of its own
+    /// group alone, such as Node.js, then finds it.
+    fn copy_limit(&self) {
+        let limit = "memory.limit_in_bytes";
+        if let Ok(limited) = fs::read_to_string(self.before.join(limit)) {
+            let _ = write(&self.path.join(limit), limited.trim());
+        }
+    }
+
+    /// Moves the calling process, which has one thread, to the group before.
+    pub fn leave(&self) {
+        let _ = write(&self.before.join(self.version.entered_by()), "0");
+    }
+
+    /// Leaves the group and removes it. The program was not executed.
+    pub fn cancel(&self) {
+        self.leave();
+        let _ = fs::remove_dir(&self.path);
+    }
+
+    /// Moves the other processes to the group before. Those that the program has left behind run on.
     fn move_others(&self) {
         let own = std::process::id().to_string();
         let processes = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
@@ -127,39 +147,34 @@ impl Group {
         number(&self.path, names)
     }
 
-    /// Leaves the group, evicts its pages and removes it. Returns a report for the user.
-    pub fn end(&mut self) -> Option<String> {
-        if std::mem::replace(&mut self.is_over, true) {
-            return None;
-        }
-        // A signal would end the eviction early, and leave the group behind.
-        let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
+    /// Evicts the pages of the group and removes it. Returns a report for the user, and what has failed.
+    pub fn end(&self) -> (String, String) {
+        // This process makes the kernel add up the counts of its own group.
+        let _ = write(&self.path.join("cgroup.procs"), "0");
         self.move_others();
         let added = self.cached();
         self.evict();
         let left = self.cached();
-        let _ = write(&self.before.join(self.version.entered_by()), "0");
+        let _ = write(&self.before.join("cgroup.procs"), "0");
         if left > 0 {
             // These may be pages of this process.
             evict(&self.path, self.version);
         }
         remove_abandoned(&self.path, self.version);
+        let mut failed = String::new();
+        let report = format!(
+            "page cache: {} of the program at its end, {} after the eviction\n",
+            Size(added),
+            Size(left)
+        );
         // Another run may have removed it, since it is empty.
         if let Err(error) = self.remove()
             && error.kind() != ErrorKind::NotFound
         {
             let path = self.path.display();
-            say(format_args!(
-                "nowait: the control group {path} stays: {error}"
-            ));
+            failed = format!("nowait: the control group {path} stays: {error}\n");
         }
-        if let Ok(before) = before {
-            let _ = before.thread_set_mask();
-        }
-        let (added, left) = (Size(added), Size(left));
-        Some(format!(
-            "page cache: {added} of the program at its end, {left} after the eviction"
-        ))
+        (report, failed)
     }
 
     /// The bytes of files that are charged to the group.
@@ -190,12 +205,6 @@ impl Group {
             }
         }
         removed
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 
@@ -333,8 +342,17 @@ fn own_group() -> Result<(PathBuf, Version)> {
     Ok((path, version))
 }
 
-/// The group above a group without limits. A group beside it has no other limits.
+/// The group above a group without limits, and not of a unit of systemd(1). A group beside it has no other limits.
 fn beside(group: &Path) -> Result<&Path> {
+    // systemd ends a unit by its group, and would spare the program.
+    let unit = group
+        .extension()
+        .is_some_and(|it| ["service", "scope"].iter().any(|kind| it == *kind));
+    if unit {
+        return Err(Error::other(
+            "the control group of this process is a unit of systemd",
+        ));
+    }
     for (name, none) in LIMITS {
         if let Ok(limit) = fs::read_to_string(group.join(name))
             && !none.contains(&limit.trim())

@@ -1,50 +1,63 @@
-//! The helper: a process of its own that reads ahead.
-//!
-//! A call on one of the program's paths may wait without end, for a server or a disk that does not
-//! answer. The kernel ends a process only when all calls of its threads have returned, and a signal
-//! does not interrupt some of them. So `nowait run` itself makes no such call while the program
-//! runs. It ends with its program, even if the helper cannot end.
+//! The helper: a process beside the program that reads ahead, learns, or evicts.
 //!
 //! ```text
-//!  nowait run ── fork ──► helper: walks, reads files, follows the program
-//!       │  ◄── socket ──►   │
-//!       └─ spawns ─► the program ── events ──► channel ──► helper
+//!  nowait run ── fork ──► intermediate process: setsid, no descriptors, no limits ── fork ──► helper
+//!       │  ◄───────────────────────── its process ID, or a problem ────────────────────────────┤
+//!       │  ───────────────────────── about to execute; or: failed ────────────────────────────►│
+//!       └─ execve(2): the program ── events ──► channel; its end ──► pidfd ───────────────────►┘
 //! ```
+//!
+//! `nowait run` executes the program in its own process, so nothing is between the program and its caller. The
+//! intermediate process ends before that, so that the helper is no child of the program. The helper holds nothing
+//! that the program could notice: no directory, no terminal, and no descriptor but standard error, if it has to
+//! print a report.
+//!
+//! A call on one of the program's paths may wait without end, for a server or a disk that does not answer. The
+//! kernel ends a process only when all calls of its threads have returned. Neither the program nor its caller waits
+//! for the helper.
 #![allow(unsafe_code)]
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::mpsc;
+use std::time::Duration;
 
-use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-use nix::unistd::{ForkResult, close, fork};
-use nowait_ahead_channel::Channel;
+use nix::sys::signal::{SigSet, Signal};
+use nowait_ahead_channel::{Channel, Listening, Moment};
 use nowait_ahead_policy::{Keeper, Readahead};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags};
-use rustix::process::{Pid, PidfdFlags};
-use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+use rustix::process::{PidfdFlags, pidfd_open};
 
+use super::detached::{self, Kept};
+use super::group::Group;
 use super::{command, report};
 use crate::learn::Session;
 use crate::problem::Problem;
 
 /// The work of a helper.
 pub struct Work {
-    /// The trees that are walked beside the program.
+    /// The trees that are walked beside the program. The paths are absolute.
     pub walk: Vec<PathBuf>,
+    /// The events of the program, for readahead. Their channel is that of `readahead`.
+    pub events: Option<Arc<Channel>>,
     /// Reads ahead.
     pub readahead: Readahead,
-    /// The channel with surveys of the page cache, if they keep it.
-    pub surveys: Option<Arc<Channel>>,
+    /// The channel by which the library learns that pages are kept.
+    pub kept: Option<Arc<Channel>>,
+    /// `kept` has surveys of the page cache, by which pages are evicted.
+    pub surveys: bool,
+    /// The control group of the program, whose pages are evicted.
+    pub group: Option<Group>,
     /// The program is learnt.
     pub learning: Option<Learning>,
     /// A report is wanted.
     pub wants_report: bool,
+    /// The socket of a process that waits for the helper. Problems are printed even if no report is wanted.
+    pub awaited: Option<UnixStream>,
 }
 
 /// The profile of a program, and the channel to which the program's events are sent.
@@ -53,104 +66,136 @@ pub struct Learning {
     pub channel: Arc<Channel>,
 }
 
-/// A helper that runs.
+/// A helper that has been started, for the process that is about to execute the program.
 pub struct Helper {
-    pid: Pid,
     socket: UnixStream,
+    pid: u32,
 }
 
-/// The time that `nowait run` waits for the report of the helper and for its end. When the helper
-/// has ended, the program's files are no longer in use. The thread that writes the report makes no
-/// call that waits.
-const STOP_TIMEOUT: Duration = Duration::from_millis(150);
-/// The same, if the helper evicts pages, which may have to be written first.
+/// The program, for the helper.
+struct Program {
+    pid: u32,
+    socket: UnixStream,
+    /// Becomes readable when the program ends.
+    end: OwnedFd,
+}
+
+/// No thread is started for a program that ends within this time, unless it is learnt or surveyed, or trees are
+/// walked. A helper that follows later reads all events since the start of the program.
+const DELAY: Duration = Duration::from_millis(3);
+/// The time that the eviction of a control group may take. Data may have to be written first.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(11);
-/// The same, if it writes a profile.
-const LEARNING_TIMEOUT: Duration = Duration::from_millis(1500);
-/// The message of a helper whose walks have begun.
+/// The time that a helper has to write what is ready after SIGTERM, if the program has ended.
+const TERMINATION_TIMEOUT: Duration = Duration::from_millis(800);
+
+/// Messages of the helper. The text of a problem follows the last two.
 const READY: u8 = 0;
-/// Messages before the text of a problem.
-const USAGE: u8 = 2;
 const FAILED: u8 = 1;
+const USAGE: u8 = 2;
+/// Messages to the helper.
+const EXECUTES: u8 = 3;
+const NOT_EXECUTED: u8 = 4;
 
 impl Helper {
-    /// Starts a helper. This process must have one thread.
+    /// Starts a helper for this process, which must have one thread, and which is about to execute the program.
+    /// `memory` are the descriptors of the channels. Waits until the helper has neither a descriptor nor the working
+    /// directory of this process, and until its walks have begun.
     ///
     /// # Errors
-    /// The errors of socketpair(2) and fork(2).
-    pub fn start(work: &mut Work) -> std::io::Result<Helper> {
-        let parent = rustix::process::getpid();
-        let (socket, its) = UnixStream::pair()?;
-        // SAFETY: this process has one thread, so the child may call any function.
-        match unsafe { fork() }? {
-            ForkResult::Parent { child } => Ok(Helper {
-                pid: Pid::from_raw(child.as_raw()).ok_or(rustix::io::Errno::SRCH)?,
-                socket,
-            }),
-            ForkResult::Child => work.run(&its, parent),
-        }
+    /// The errors of socketpair(2), pidfd_open(2) and fork(2); those of the walks.
+    pub fn start(work: Work, memory: &[&OwnedFd]) -> Result<Helper, Problem> {
+        let failed =
+            |e: std::io::Error| Problem::of("cannot start the process that reads ahead", e);
+        let (socket, its) = UnixStream::pair().map_err(failed)?;
+        let own = rustix::process::getpid();
+        let end = pidfd_open(own, PidfdFlags::empty()).map_err(|e| failed(e.into()))?;
+        let descriptors = [its.as_raw_fd(), end.as_raw_fd()];
+        let descriptors = descriptors
+            .into_iter()
+            .chain(memory.iter().map(|fd| fd.as_raw_fd()));
+        let kept = Kept {
+            descriptors: descriptors
+                .chain(work.awaited.iter().map(AsRawFd::as_raw_fd))
+                .collect(),
+            stderr: work.wants_report || work.awaited.is_some(),
+        };
+        let group = work.group.clone();
+        let program = Program {
+            pid: std::process::id(),
+            socket: its,
+            end,
+        };
+        detached::start(
+            &kept,
+            || group.iter().for_each(Group::leave),
+            || work.run(program),
+        )
+        .map_err(failed)?;
+        Helper::of(socket)
     }
 
-    /// Waits until the walks have begun. There must be one.
-    pub fn is_ready(&mut self) -> Result<(), Problem> {
-        let mut kind = [READY];
+    /// Reads the first message: the helper's process ID, or a problem.
+    fn of(mut socket: UnixStream) -> Result<Helper, Problem> {
+        let (mut kind, mut pid, mut text) = ([READY], [0; 4], String::new());
         let ended = |e| Problem::of("the process that reads ahead has ended", e);
-        self.socket.read_exact(&mut kind).map_err(ended)?;
+        socket.read_exact(&mut kind).map_err(ended)?;
         if kind == [READY] {
-            return Ok(());
+            socket.read_exact(&mut pid).map_err(ended)?;
+            let pid = u32::from_ne_bytes(pid);
+            return Ok(Helper { socket, pid });
         }
-        let mut text = String::new();
-        self.socket.read_to_string(&mut text).map_err(ended)?;
+        socket.read_to_string(&mut text).map_err(ended)?;
         Err(match kind {
             [USAGE] => Problem::Usage(text),
             _ => Problem::Failed(text),
         })
     }
 
-    /// Ends the helper. Returns its report if it is wanted and comes in time. Without a report and
-    /// pages to evict, the helper is killed at once. Its files are no longer in use when its calls
-    /// have returned, which takes as long as a request to the disk.
-    pub fn stop(mut self, work: &Work) -> Option<String> {
-        let timeout = match (&work.surveys, &work.learning) {
-            (Some(_), _) => EVICTION_TIMEOUT,
-            (None, Some(_)) => LEARNING_TIMEOUT,
-            (None, None) => STOP_TIMEOUT,
-        };
-        let says = work.wants_report || work.learning.is_some();
-        let end = Instant::now() + timeout;
-        let comes = |fd: BorrowedFd<'_>, flags| {
-            let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
-            poll(&mut [PollFd::from_borrowed_fd(fd, flags)], left.as_ref()) == Ok(1)
-        };
-        let process = rustix::process::pidfd_open(self.pid, PidfdFlags::empty());
-        let kill = || {
-            let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);
-        };
-        if says || work.surveys.is_some() {
-            let _ = self.socket.shutdown(Shutdown::Write);
-        } else {
-            kill();
+    /// The path of a descriptor that the helper has kept, for programs that are to open it.
+    pub fn path_of(&self, memory: &OwnedFd) -> String {
+        format!("/proc/{}/fd/{}", self.pid, memory.as_raw_fd())
+    }
+
+    /// This process is about to execute the program. The helper notices the execution by the end of the socket.
+    pub fn executes(&mut self) {
+        let _ = self.socket.write_all(&[EXECUTES]);
+    }
+
+    /// The program could not be executed. The helper ends, and writes nothing.
+    pub fn not_executed(mut self) {
+        let _ = self.socket.write_all(&[NOT_EXECUTED]);
+    }
+}
+
+impl Program {
+    /// Waits until the program is executed. Returns false if that has failed, or if the process has ended before.
+    fn is_executed(&mut self) -> bool {
+        let mut messages = Vec::new();
+        let read = self.socket.read_to_end(&mut messages);
+        read.is_ok() && messages == [EXECUTES]
+    }
+
+    /// Waits for the end of the program, or for this time. Returns true if the program has ended.
+    fn ends_within(&self, time: Option<Duration>) -> bool {
+        let time = time.and_then(|time| Timespec::try_from(time).ok());
+        loop {
+            match poll(&mut [PollFd::new(&self.end, PollFlags::IN)], time.as_ref()) {
+                Ok(ready) => return ready > 0,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return true,
+            }
         }
-        let mut report = String::new();
-        // The helper shuts the socket down after the report, or ends without a report.
-        if says && comes(self.socket.as_fd(), PollFlags::RDHUP) {
-            let _ = self.socket.read_to_string(&mut report);
-        }
-        if !process.is_ok_and(|it| comes(it.as_fd(), PollFlags::IN)) {
-            kill();
-        }
-        Some(report).filter(|it| !it.is_empty())
     }
 }
 
 impl Work {
-    /// The text of the sums so far, if anything was read ahead.
-    pub fn report(&mut self) -> String {
-        let report = self.readahead.report();
-        match report.activity.is_some() || !self.walk.is_empty() {
-            true => report::text(&report),
-            false => String::new(),
-        }
+    /// Returns true if there is work for a helper.
+    pub fn is_any(&self) -> bool {
+        !self.walk.is_empty()
+            || self.events.is_some()
+            || self.kept.is_some()
+            || self.group.is_some()
+            || self.learning.is_some()
     }
 
     fn begin_walks(&self) -> Result<(), Problem> {
@@ -167,82 +212,117 @@ impl Work {
     }
 
     /// The helper.
-    fn run(&mut self, mut socket: &UnixStream, parent: Pid) -> ! {
-        // SAFETY: exit_group(2). Destructors would change files and memory that the parent uses.
-        let end = || unsafe { libc::_exit(0) };
-        if prepare(socket.as_raw_fd(), parent).is_none() {
-            end();
+    fn run(mut self, mut program: Program) {
+        let begun = self.begin_walks();
+        let message = match &begun {
+            Ok(()) => [&[READY][..], &std::process::id().to_ne_bytes()].concat(),
+            Err(problem) => {
+                let is_usage = matches!(problem, Problem::Usage(_));
+                let kind = if is_usage { USAGE } else { FAILED };
+                [&[kind], problem.to_string().as_bytes()].concat()
+            }
+        };
+        if program.socket.write_all(&message).is_err() || begun.is_err() {
+            return;
         }
-        let surveys = self.surveys.clone();
+        let started = Moment::now();
         let is_unseen = self
             .wants_report
             .then_some(command::is_unseen as fn(&Path) -> bool);
-        let keeper = surveys.map(|channel| Keeper::start(channel, &self.readahead, is_unseen));
-        let learning = self.learning.as_ref();
-        let running = learning.map(|it| it.session.clone().begin(it.channel.clone()));
-        if !self.walk.is_empty() {
-            let begun = self.begin_walks();
-            let message = match &begun {
-                Ok(()) => vec![READY],
-                Err(problem) => {
-                    let is_usage = matches!(problem, Problem::Usage(_));
-                    let kind = if is_usage { USAGE } else { FAILED };
-                    [&[kind], problem.to_string().as_bytes()].concat()
-                }
-            };
-            if socket.write_all(&message).is_err() || begun.is_err() {
-                end();
-            }
+        let surveys = self.kept.clone().filter(|_| self.surveys);
+        let keeper =
+            surveys.map(|channel| Keeper::start(channel, program.pid, &self.readahead, is_unseen));
+        // It loads while the program starts.
+        let learning = self.learning.take();
+        let running = learning.map(|it| it.session.begin(it.channel, program.pid));
+        if !program.is_executed() {
+            return;
         }
-        // The program could not unmount the filesystem of the working directory.
-        let _ = rustix::process::chdir("/");
-        self.readahead.follow();
-        // `nowait run` sends nothing, and shuts the socket down when the program has ended.
-        let _ = socket.read(&mut [0]);
-        let learnt = running.map(|running| running.end(self.wants_report));
-        let report = match self.wants_report {
+        if let Some(events) = &self.events {
+            // From now on the library measures the time of calls.
+            events.learn_speed(&started);
+        }
+        if !program.ends_within(Some(DELAY)) {
+            self.readahead.follow();
+            program.ends_within(None);
+        }
+        let has_results = keeper.is_some() || running.is_some() || self.group.is_some();
+        if !has_results && !self.wants_report && self.awaited.is_none() {
+            // The caller may now unmount the filesystems that this process reads.
+            return;
+        }
+        // Processes that the program leaves behind run on as without `nowait run`.
+        if let Some(channel) = &self.kept {
+            channel.listen(Listening::Off);
+        }
+        obey_termination();
+        let learnt = running
+            .map(|running| running.end(self.wants_report))
+            .unwrap_or_default();
+        let mut text = match self.wants_report {
             true => self.report(),
             false => String::new(),
         };
-        let kept = keeper.map(|keeper| {
+        if let Some(keeper) = keeper {
             self.readahead.end_data();
-            report::kept(&keeper.stop())
-        });
-        let _ = socket.write_all(
-            (report + &kept.unwrap_or_default() + &learnt.unwrap_or_default()).as_bytes(),
-        );
-        // The descriptor stays open as long as a thread of this process waits.
-        let _ = socket.shutdown(Shutdown::Write);
-        end()
+            let kept = report::kept(&keeper.stop());
+            text.push_str(if self.wants_report { &kept } else { "" });
+        }
+        text += &learnt;
+        if let Some(group) = self.group.take() {
+            let (report, failed) = evict(group);
+            text.push_str(if self.wants_report { &report } else { "" });
+            text += &failed;
+        }
+        // Without --stats and --wait, standard error is that of no file.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+        if let Some(mut socket) = self.awaited.take() {
+            let _ = socket
+                .write_all(&[READY])
+                .and_then(|()| socket.shutdown(Shutdown::Both));
+        }
+        // Descriptors stay open as long as a thread of this process waits.
+        detached::close_stderr();
+    }
+
+    /// The text of the sums so far, if anything was read ahead.
+    fn report(&mut self) -> String {
+        let report = self.readahead.report();
+        match report.activity.is_some() || !self.walk.is_empty() {
+            true => report::text(&report),
+            false => String::new(),
+        }
     }
 }
 
-/// Gives up all that this process has inherited, except a descriptor. `None` if that fails.
-fn prepare(kept: RawFd, parent: Pid) -> Option<()> {
-    let killed = Some(rustix::process::Signal::KILL);
-    rustix::process::set_parent_process_death_signal(killed).ok()?;
-    if rustix::process::getppid() != Some(parent) {
-        return None;
-    }
-    // The program gets the signals of the terminal. Ctrl-Z stops all three.
-    let mut signals = SigSet::all();
-    signals.remove(Signal::SIGTSTP);
-    signals.thread_swap_mask(SigmaskHow::SIG_SETMASK).ok()?;
-    // A pipe ends when no process has it open for writing. A descriptor of O_PATH can be neither
-    // read nor written.
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let none = rustix::fs::open("/", flags, Mode::empty()).ok()?;
-    let directory = std::fs::read_dir("/proc/self/fd").ok()?;
-    let open: Vec<RawFd> = directory
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect();
-    dup2_stdin(&none)
-        .and_then(|()| dup2_stdout(&none))
-        .and_then(|()| dup2_stderr(&none))
-        .ok()?;
-    let kept = [0, 1, 2, kept, none.as_raw_fd()];
-    for fd in open.into_iter().filter(|fd| !kept.contains(fd)) {
-        let _ = close(fd);
-    }
-    Some(())
+/// Evicts the pages of a group. Returns a report, and what has failed. A disk that does not write holds up the thread, and this process
+/// when it ends, but not its messages.
+fn evict(group: Group) -> (String, String) {
+    let (to, end) = mpsc::channel();
+    let thread = std::thread::Builder::new().name("evict".to_owned());
+    // The receiver may be gone.
+    let started = thread.spawn(move || drop(to.send(group.end())));
+    let report = started
+        .ok()
+        .and_then(|_| end.recv_timeout(EVICTION_TIMEOUT).ok());
+    let late = || {
+        (
+            String::new(),
+            "nowait: not all pages were evicted in time\n".to_owned(),
+        )
+    };
+    report.unwrap_or_else(late)
+}
+
+/// Ends this process some time after SIGTERM. A service manager sends it to all processes that a service leaves behind.
+fn obey_termination() {
+    let thread = std::thread::Builder::new().name("signals".to_owned());
+    let _ = thread.spawn(|| {
+        // All threads block it.
+        if SigSet::from(Signal::SIGTERM).wait().is_ok() {
+            std::thread::sleep(TERMINATION_TIMEOUT);
+            // SAFETY: exit_group(2). A destructor could wait for a thread.
+            unsafe { libc::_exit(0) };
+        }
+    });
 }

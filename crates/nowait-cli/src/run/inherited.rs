@@ -2,20 +2,12 @@
 //! inherited it.
 #![allow(unsafe_code)]
 
-use std::ffi::c_int;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-
-use nix::sys::signal::SigSet;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// A bit for each of the descriptors 0 to 2 that was closed.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
-/// A bit for each signal number less one, of [`CHANGED`], that was ignored.
-static IGNORED: AtomicU64 = AtomicU64::new(0);
-
-/// Signals that become ignored. Rust's runtime ignores SIGPIPE. The C library uses 32 and 33 for
-/// threads. posix_spawn(3) makes the program ignore these two unless its attributes name them, and
-/// the functions for sets of signals refuse them.
-const CHANGED: [c_int; 3] = [libc::SIGPIPE, 32, 33];
+/// SIGPIPE was ignored.
+static IGNORED: AtomicBool = AtomicBool::new(false);
 
 /// Runs before Rust's runtime, which opens these descriptors and ignores SIGPIPE.
 #[used]
@@ -29,45 +21,25 @@ extern "C" fn record() {
             CLOSED.fetch_or(1 << fd, Ordering::Relaxed);
         }
     }
-    for signal in CHANGED {
-        // The kernel's struct sigaction begins with the handler.
-        let mut action = [libc::SIG_DFL; 8];
-        let (none, size) = (std::ptr::null::<usize>(), size_of::<u64>());
-        // SAFETY: rt_sigaction(2) changes nothing, and fills a struct that is shorter than this
-        // one.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_rt_sigaction,
-                signal,
-                none,
-                action.as_mut_ptr(),
-                size,
-            )
-        };
-        if result == 0 && action[0] == libc::SIG_IGN {
-            IGNORED.fetch_or(bit(signal), Ordering::Relaxed);
-        }
+    // SAFETY: all bytes zero are an action.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: sigaction(2) changes nothing, and fills the struct.
+    let result = unsafe { libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut action) };
+    if result == 0 && action.sa_sigaction == libc::SIG_IGN {
+        IGNORED.store(true, Ordering::Relaxed);
     }
 }
 
-fn bit(signal: c_int) -> u64 {
-    1 << (signal - 1)
-}
-
-/// The descriptors, of 0 to 2, that were closed. The runtime has opened them.
-pub fn closed() -> impl Iterator<Item = i32> {
+/// Makes the actions of signals and the open descriptors of the next program those that this process was started with.
+pub fn restore() {
+    if !IGNORED.load(Ordering::Relaxed) {
+        // SAFETY: the default action calls no function.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    }
     let closed = CLOSED.load(Ordering::Relaxed);
-    (0..3).filter(move |fd| closed & 1 << fd != 0)
-}
-
-/// The signals that have the default action in the program, and would be ignored otherwise.
-pub fn default_signals() -> SigSet {
-    let ignored = IGNORED.load(Ordering::Relaxed);
-    let changed = CHANGED.map(bit).into_iter().fold(0, |all, bit| all | bit);
-    let mut set: libc::sigset_t = *SigSet::empty().as_ref();
-    // SAFETY: the set begins with a bit for each of 64 signals, as the kernel has them.
-    // sigaddset(3) refuses some.
-    unsafe { (&raw mut set).cast::<u64>().write(changed & !ignored) };
-    // SAFETY: the set was initialized by sigemptyset(3).
-    unsafe { SigSet::from_sigset_t_unchecked(set) }
+    for fd in (0..3).filter(|fd| closed & 1 << fd != 0) {
+        // Until the program is executed, this process may print a message.
+        // SAFETY: this changes a flag of a descriptor that the runtime has opened.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
 }

@@ -3,51 +3,29 @@
 
 use std::env::consts::ARCH;
 use std::ffi::{OsStr, OsString};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use nowait_ahead_channel::Channel;
 
 use crate::problem::Problem;
 
 /// The environment variable with the directory of the libraries.
 const DIRECTORY: &str = "NOWAIT_LIBRARY_DIR";
-const PRELOAD: &str = "LD_PRELOAD";
+pub const PRELOAD: &str = "LD_PRELOAD";
 
-/// Adds libraries to the LD_PRELOAD of a command, behind those that are there.
-pub fn preload<'a>(
-    command: &mut Command,
-    names: impl Iterator<Item = &'a str>,
-) -> Result<(), Problem> {
-    let mut value = std::env::var_os(PRELOAD).unwrap_or_default();
-    let before = value.clone();
+/// Returns the value of LD_PRELOAD with these libraries behind those that are there. `None` without libraries.
+pub fn preload<'a>(names: impl Iterator<Item = &'a str>) -> Result<Option<OsString>, Problem> {
+    let before = std::env::var_os(PRELOAD).unwrap_or_default();
+    let mut value = before.clone();
     for name in names {
         add(&mut value, find(name)?.as_os_str());
     }
-    if value != before {
-        command.env(PRELOAD, value);
-    }
-    Ok(())
+    Ok((value != before).then_some(value))
 }
 
 /// Returns true if a library is found.
 pub fn has(name: &str) -> bool {
     find(name).is_ok()
-}
-
-/// Creates a channel, and names it in a variable of the environment of a command. The programs open
-/// it by the descriptor.
-pub fn channel(command: &mut Command, variable: &str) -> Result<(Channel, OwnedFd), Problem> {
-    let key = RandomState::new().build_hasher().finish();
-    let (channel, memory) =
-        Channel::create(key).map_err(|e| Problem::of("cannot make shared memory", e))?;
-    let (pid, fd) = (std::process::id(), memory.as_raw_fd());
-    command.env(variable, format!("/proc/{pid}/fd/{fd}:{key:x}"));
-    Ok((channel, memory))
 }
 
 fn add(list: &mut OsString, library: &OsStr) {
