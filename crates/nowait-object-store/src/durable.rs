@@ -110,16 +110,28 @@ fn try_create_parents(path: &Path, sync: Sync) -> Result<(), Error> {
     Ok(())
 }
 
+/// Opens an object for reading, with further flags.
+///
+/// # Errors
+/// [`Error::NotFound`] if it is not a regular file.
+pub(crate) fn open_object(
+    engine: &Engine,
+    path: &Path,
+    flags: OFlags,
+) -> Result<nowait::File, Error> {
+    let mut options = nowait::OpenOptions::new();
+    options.read(true).regular(true).engine(engine);
+    options.custom_flags(flags.bits().cast_signed());
+    let opened = options.blocking_open(path);
+    opened.map_err(|e| Error::open_object(path, e))
+}
+
 /// Writes an object to the device: fsync(2). Returns the identity of its file.
 ///
 /// # Errors
 /// [`Error::NotFound`] if it is not a regular file.
 pub(crate) fn sync_object(engine: &Engine, path: &Path) -> Result<(u64, u64), Error> {
-    let mut options = nowait::OpenOptions::new();
-    options.read(true).regular(true).engine(engine);
-    options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
-    let opened = options.blocking_open(path);
-    let file = opened.map_err(|e| Error::open_object(path, e))?;
+    let file = open_object(engine, path, OFlags::NOFOLLOW)?;
     let synced = file.blocking_sync_all();
     synced.map_err(|e| Error::io("fsync", path)(errno(e)))?;
     let stat = rustix::fs::fstat(file.handle()).map_err(|e| Error::io("fstat", path)(e.into()))?;

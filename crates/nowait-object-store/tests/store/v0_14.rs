@@ -31,9 +31,13 @@ mod local;
 mod mapped;
 #[path = "paused_clock.rs"]
 mod paused_clock;
+#[path = "random_calls.rs"]
+mod random_calls;
 #[path = "reads.rs"]
 mod reads;
 #[path = "stall.rs"]
 mod stall;
+#[path = "without_links.rs"]
+mod without_links;
 #[path = "writes.rs"]
 mod writes;
