@@ -114,6 +114,12 @@ impl Error {
         }
     }
 
+    /// Returns true if the process may not make the call.
+    pub(crate) fn is_denied(&self) -> bool {
+        let denied = io::ErrorKind::PermissionDenied;
+        matches!(self, Error::Io { source, .. } if source.kind() == denied)
+    }
+
     /// Returns true if a file got no second name, and can be renamed or copied instead: the
     /// filesystem has no hard links, the process may not make one, or the file has as many names
     /// as it can have.

@@ -39,6 +39,8 @@ mod reads;
 mod soak;
 #[path = "stall.rs"]
 mod stall;
+#[path = "sync_calls.rs"]
+mod sync_calls;
 #[path = "without_links.rs"]
 mod without_links;
 #[path = "writes.rs"]

@@ -37,6 +37,8 @@ mod random_calls;
 mod reads;
 #[path = "stall.rs"]
 mod stall;
+#[path = "sync_calls.rs"]
+mod sync_calls;
 #[path = "without_links.rs"]
 mod without_links;
 #[path = "writes.rs"]
