@@ -2,24 +2,48 @@
 //!
 //! All functions block.
 
-use std::fs::{self, FileType};
+use std::fs::{self, File, FileType, Metadata};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nowait::Engine;
-use rustix::fs::{CWD, RenameFlags, renameat, renameat_with};
+use rustix::fs::{CWD, OFlags, RenameFlags, renameat, renameat_with};
 use rustix::io::Errno;
 
 use crate::durable::{self, Directory, Sync};
 use crate::error::Error;
-use crate::staged::{Replace, link, staged_path};
+use crate::names::{link, publish_new, rename_new};
+use crate::staged::{Replace, Staged, staged_path};
 
-/// Gives the file of an object a second name: a hard link. If the object is a symbolic link, the
-/// file is the one that it points to. An object that has the name is replaced at once or not at
-/// all.
+/// Copies an object: gives its file a second name, or else copies the bytes. If the object is a
+/// symbolic link, the file is the one that it points to. An object that has the name is replaced at
+/// once or not at all.
 pub(crate) fn copy(
+    engine: &Engine,
+    from: &Path,
+    to: &Path,
+    replace: Replace,
+    sync: Sync,
+) -> Result<(), Error> {
+    match copy_link(engine, from, to, replace, sync) {
+        Err(error) if can_be_copied(&error, from) => {
+            copy_bytes(engine, from, to, replace, sync).map(drop)
+        }
+        copied => copied,
+    }
+}
+
+/// Returns true if the bytes of an object can be copied after this error of link(2). A directory is
+/// no object, and never has a second name.
+fn can_be_copied(error: &Error, from: &Path) -> bool {
+    (error.is_without_link() || error.is_across_mounts()) && !from.is_dir()
+}
+
+/// Gives the file of an object a second name: a hard link.
+fn copy_link(
     engine: &Engine,
     from: &Path,
     to: &Path,
@@ -31,6 +55,35 @@ pub(crate) fn copy(
     // If both names are those of one file, rename(2) does nothing, and the name is left.
     let _ = fs::remove_file(&staged);
     named?.sync()
+}
+
+/// The file that bytes were copied from. It is open, so its identity is not that of a new file.
+struct Source {
+    id: (u64, u64),
+    _file: File,
+}
+
+/// Copies the bytes of an object.
+fn copy_bytes(
+    engine: &Engine,
+    from: &Path,
+    to: &Path,
+    replace: Replace,
+    sync: Sync,
+) -> Result<Source, Error> {
+    let source = durable::open_object(engine, from, OFlags::empty())?;
+    let source = source.as_fd().try_clone_to_owned();
+    let source = File::from(source.map_err(Error::io("open", from))?);
+    if replace == Replace::No && file_type(to).is_ok() {
+        let (path, source) = (to.to_owned(), Errno::EXIST.into());
+        return Err(Error::AlreadyExists { path, source });
+    }
+    let metadata = source.metadata().map_err(Error::io("fstat", from))?;
+    Staged::copy(&source, &metadata, to.to_owned(), replace, sync)?;
+    Ok(Source {
+        id: (metadata.dev(), metadata.ino()),
+        _file: source,
+    })
 }
 
 /// Gives a staged link its name. Returns the directory that has changed.
@@ -52,7 +105,7 @@ fn name(
     match replace {
         // link(2) does not replace files, and rename(2) does.
         Replace::Yes => fs::rename(staged, to).map_err(Error::io("rename", to))?,
-        Replace::No => link(staged, to)?,
+        Replace::No => publish_new(&directory, staged, to)?,
     }
     Ok(directory)
 }
@@ -78,55 +131,153 @@ fn unused_path(to: &Path) -> PathBuf {
 
 /// Renames an object. An object that has the new name is replaced. If the object is a symbolic
 /// link, the file that it points to gets the new name, too, and the link is removed: a link may
-/// lead elsewhere from another directory.
-pub(crate) fn rename(engine: &Engine, from: &Path, to: &Path, sync: Sync) -> Result<(), Error> {
+/// lead elsewhere from another directory. Returns what is still to be synced.
+pub(crate) fn rename(
+    engine: &Engine,
+    from: &Path,
+    to: &Path,
+    sync: Sync,
+) -> Result<Option<Renamed>, Error> {
     let file_type = file_type(from)?;
     if file_type.is_symlink() {
         let directory = Directory::of(from, sync)?;
         copy(engine, from, to, Replace::Yes, sync)?;
         // If both paths are those of one name, it has become the name of the file.
-        return if self::file_type(from)?.is_symlink() {
-            remove(from, None, &directory)
-        } else {
-            Ok(())
-        };
+        if self::file_type(from)?.is_symlink() {
+            remove(from, None, &directory)?;
+        }
+        return Ok(None);
     }
     if !file_type.is_file() {
         return Err(Error::not_an_object(from));
     }
-    let synced = match sync {
-        Sync::Yes => Some(durable::sync_object(engine, from)?),
-        Sync::No => None,
-    };
-    let directories = with_parents(from, to, sync, || {
-        let directories = [Directory::of(from, sync)?, Directory::of(to, sync)?];
-        if from != to {
-            move_file(from, to, &directories)?;
+    let renamed = rename_with(engine, from, to, sync, |directories| match from == to {
+        true => Ok(()),
+        false => move_file(from, to, directories),
+    });
+    match renamed {
+        Err(error) if error.is_across_mounts() => {
+            let directory = Directory::of(from, sync)?;
+            // An object that was durable stays so.
+            let source = copy_bytes(engine, from, to, Replace::Yes, Sync::Yes)?;
+            remove_copied(from, &source, None, &directory)?;
+            Ok(None)
         }
-        Ok(directories)
-    })?;
-    // Another writer may have replaced the object before it was renamed, or afterwards.
-    if synced.is_some_and(|synced| id(to) != Some(synced)) {
-        match durable::sync_object(engine, to) {
-            Err(error) if error.is_not_found() => {}
-            synced => drop(synced?),
-        }
+        renamed => renamed,
     }
-    directories.iter().rev().try_for_each(Directory::sync)
 }
 
 /// Gives an object another name, if no object has it: a copy, and then a deletion of the old name.
+/// If the file can have no second name, it is renamed. Returns what is still to be synced.
 pub(crate) fn rename_if_not_exists(
     engine: &Engine,
     from: &Path,
     to: &Path,
     clean_up_to: Option<&Path>,
     sync: Sync,
-) -> Result<(), Error> {
-    file_type(from)?;
+) -> Result<Option<Renamed>, Error> {
+    let is_file = file_type(from)?.is_file();
     let directory = Directory::of(from, sync)?;
-    copy(engine, from, to, Replace::No, sync)?;
-    remove(from, clean_up_to, &directory)
+    let renamed = match copy_link(engine, from, to, Replace::No, sync) {
+        Ok(()) => return remove(from, clean_up_to, &directory).map(|()| None),
+        Err(error) if error.is_without_link() && is_file => {
+            rename_with(engine, from, to, sync, |[from_directory, to_directory]| {
+                rename_new([from_directory, to_directory], from, to)
+            })
+        }
+        Err(error) => Err(error),
+    };
+    match renamed {
+        Err(error) if can_be_copied(&error, from) => {
+            let source = copy_bytes(engine, from, to, Replace::No, Sync::Yes)?;
+            remove_copied(from, &source, clean_up_to, &directory)?;
+            Ok(None)
+        }
+        Err(error) => Err(error),
+        Ok(None) => {
+            remove_empty(from, clean_up_to);
+            Ok(None)
+        }
+        Ok(Some(renamed)) => {
+            let emptied = clean_up_to.map(|root| (from.to_owned(), root.to_owned()));
+            Ok(Some(Renamed { emptied, ..renamed }))
+        }
+    }
+}
+
+/// An object that was renamed and is still to be synced. If that fails because there is no
+/// descriptor, it can be repeated, which the rename cannot.
+#[derive(Debug)]
+pub(crate) struct Renamed {
+    to: PathBuf,
+    /// The file that was synced before.
+    synced: (u64, u64),
+    /// Those of the old name and of the new one.
+    directories: [Directory; 2],
+    /// The old name, and the directory up to which empty ones above it are removed afterwards.
+    emptied: Option<(PathBuf, PathBuf)>,
+}
+
+impl Renamed {
+    /// Makes the change durable.
+    pub(crate) fn sync(&self, engine: &Engine) -> Result<(), Error> {
+        // Another writer may have replaced the object before it was renamed, or afterwards.
+        if id(&self.to) != Some(self.synced) {
+            match durable::sync_object(engine, &self.to) {
+                Err(error) if error.is_not_found() => {}
+                synced => drop(synced?),
+            }
+        }
+        self.directories
+            .iter()
+            .rev()
+            .try_for_each(Directory::sync)?;
+        if let Some((from, root)) = &self.emptied {
+            remove_empty(from, Some(root));
+        }
+        Ok(())
+    }
+}
+
+/// Renames a regular file by a call that is given the directories of both names.
+fn rename_with(
+    engine: &Engine,
+    from: &Path,
+    to: &Path,
+    sync: Sync,
+    rename: impl Fn(&[Directory; 2]) -> Result<(), Error>,
+) -> Result<Option<Renamed>, Error> {
+    let synced = match sync {
+        Sync::Yes => Some(durable::sync_object(engine, from)?),
+        Sync::No => None,
+    };
+    let directories = with_parents(from, to, sync, || {
+        let directories = [Directory::of(from, sync)?, Directory::of(to, sync)?];
+        rename(&directories)?;
+        Ok(directories)
+    })?;
+    Ok(synced.map(|synced| Renamed {
+        to: to.to_owned(),
+        synced,
+        directories,
+        emptied: None,
+    }))
+}
+
+/// Removes an object whose bytes were copied.
+fn remove_copied(
+    from: &Path,
+    source: &Source,
+    clean_up_to: Option<&Path>,
+    directory: &Directory,
+) -> Result<(), Error> {
+    let is_other = |now: Metadata| (now.dev(), now.ino()) != source.id;
+    // Another writer has replaced the object meanwhile, or both paths lead to one name by two mounts
+    // of a filesystem, which is the name of the copy by now.
+    if fs::metadata(from).is_ok_and(is_other) {
+        return Ok(());
+    }
+    remove(from, clean_up_to, directory)
 }
 
 /// Renames a file, also if both names are those of one file: rename(2) then does nothing.
@@ -210,6 +361,12 @@ fn remove(path: &Path, clean_up_to: Option<&Path>, directory: &Directory) -> Res
         Err(source) => return Err(Error::io("unlink", path)(source)),
     }
     directory.sync()?;
+    remove_empty(path, clean_up_to);
+    Ok(())
+}
+
+/// Removes the empty directories above a path, up to `clean_up_to`.
+fn remove_empty(path: &Path, clean_up_to: Option<&Path>) {
     if let Some(root) = clean_up_to {
         let mut above = path.ancestors().skip(1);
         while let Some(dir) = above.next()
@@ -217,7 +374,6 @@ fn remove(path: &Path, clean_up_to: Option<&Path>, directory: &Directory) -> Res
             && fs::remove_dir(dir).is_ok()
         {}
     }
-    Ok(())
 }
 
 #[cfg(test)]

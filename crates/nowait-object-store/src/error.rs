@@ -24,6 +24,14 @@ pub(crate) enum Error {
     #[error("{} exists: {source}", path.display())]
     AlreadyExists { path: PathBuf, source: io::Error },
 
+    /// The filesystem has no call that creates the object only if there is none.
+    #[error(
+        "{} cannot be created without replacing an object: the filesystem has neither hard links \
+         nor RENAME_NOREPLACE of renameat2(2): {source}",
+        path.display()
+    )]
+    NotSupported { path: PathBuf, source: io::Error },
+
     /// The range begins at or after the end of the file.
     #[error("the range begins at byte {start}, and {} has {len} bytes", path.display())]
     StartTooLarge { path: PathBuf, start: u64, len: u64 },
@@ -104,6 +112,28 @@ impl Error {
             Error::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
             _ => false,
         }
+    }
+
+    /// Returns true if the process may not make the call.
+    pub(crate) fn is_denied(&self) -> bool {
+        let denied = io::ErrorKind::PermissionDenied;
+        matches!(self, Error::Io { source, .. } if source.kind() == denied)
+    }
+
+    /// Returns true if a file got no second name, and can be renamed or copied instead: the
+    /// filesystem has no hard links, the process may not make one, or the file has as many names
+    /// as it can have.
+    pub(crate) fn is_without_link(&self) -> bool {
+        let refused = [Errno::PERM, Errno::OPNOTSUPP, Errno::NOSYS, Errno::MLINK];
+        matches!(self, Error::Io { operation: "link", source, .. }
+            if refused.iter().any(|errno| source.raw_os_error() == Some(errno.raw_os_error())))
+    }
+
+    /// Returns true if a file could not be linked or renamed because the two names are not on one
+    /// mount.
+    pub(crate) fn is_across_mounts(&self) -> bool {
+        matches!(self, Error::Io { operation: "link" | "rename", source, .. }
+            if source.kind() == io::ErrorKind::CrossesDevices)
     }
 
     /// Returns true if a file could not be opened because the process or the system has no more

@@ -55,19 +55,32 @@
 //! # Writes
 //! Workers of the engine write, copy, rename and delete. An object is written to a file of another
 //! name, and renamed when it is complete. That name is `#` and a number after the object's own
-//! name, up to the first `#` and at most 234 bytes of it. A copy is a second name of the same file
-//! (link(2)), so both are on one filesystem.
+//! name, up to the first `#` and at most 234 bytes of it.
+//!
+//! A copy is a second name of the same file (link(2)). The bytes are copied if link(2) fails with
+//! EPERM, EOPNOTSUPP, ENOSYS, EMLINK or EXDEV: the filesystem has no hard links, the process may
+//! not make one, the file has as many as it can have, or the two names are on different mounts.
+//! xfs and btrfs then share the blocks of both files. Such a copy belongs to the user of the
+//! process, has the permissions of the object within the umask, and a time of its own. A rename
+//! across mounts copies the bytes, and then removes the object, unless another writer has replaced
+//! it meanwhile.
+//!
+//! An object that is created only if there is none (`PutMode::Create`, and copies and renames in
+//! that mode) gets its name by link(2). After EPERM, EOPNOTSUPP, ENOSYS or EMLINK it gets it by
+//! renameat2(2) with `RENAME_NOREPLACE`. If the filesystem does not support that, either, the error
+//! is `NotSupported`. Each of these calls is tried each time.
 //!
 //! With `with_fsync`, the following calls make an object durable before the call returns, on the
-//! filesystems where fsync(2) does. Without it, nothing is synced.
+//! filesystems where fsync(2) does. Without it, nothing is synced except the copy of a rename across
+//! mounts, because its object is then removed.
 //!
 //! | call | what is synced (fsync(2)), in this order |
 //! |---|---|
 //! | put, and completion of an upload in parts | the file, before it gets its name; its directory |
-//! | copy | the file, before it gets the second name; the directory of that name |
+//! | copy | the file, before it gets the second name, or the copy of its bytes, before it gets its name; the directory of that name |
 //! | rename | the file, before it is renamed; the directories of both names |
-//! | rename if the name is not in use | as a copy; then the directory of the removed name |
-//! | all of these | the directory above each one that is created for the name, before it is used |
+//! | rename if the name is not in use, and across mounts | as a copy; then the directory of the removed name |
+//! | all of these | the directory above each one that is created for the name, by this call or by another one of the process that syncs, before it is used |
 //! | delete | nothing: the object may be there again after a power cut |
 //!
 //! A directory that another program has created without a sync is not synced. On ext4 and xfs, an
@@ -83,6 +96,8 @@
 //! - An error names the store `NowaitFileSystem`, and has another text.
 //! - `list_with_offset` does not ask for the metadata of locations before the offset, and returns
 //!   no error for them.
+//! - Objects can be created, copied and renamed on filesystems without hard links, and copied and
+//!   renamed across mounts. `LocalFileSystem` returns an error.
 //! - A copy to a second name of the same file leaves no third name. A rename to a second name of
 //!   the same file removes the first one, and not neither of them.
 //! - A copy or a rename of a symbolic link gives the new name to the file that the link points to,
@@ -104,6 +119,7 @@ mod error;
 mod listing;
 mod location;
 mod mapped;
+mod names;
 mod object;
 mod open_file;
 mod open_files;

@@ -5,19 +5,20 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::FileExt;
+use std::io::{self, Seek};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 use std::thread;
 
 use bytes::Bytes;
 use nowait::{Metadata, Owner, StatxMask};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat};
+use rustix::fs::{AtFlags, Mode, OFlags, openat};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::durable::{self, Directory, Sync};
 use crate::error::Error;
+use crate::names::publish_new;
 use crate::object::e_tag;
 
 /// Decides if an object of the same name is replaced.
@@ -59,13 +60,18 @@ pub(crate) fn staged_path(to: &Path, number: u64) -> PathBuf {
 impl Staged {
     /// Creates a file that will have the name `to`, and the directories on its path.
     pub(crate) fn create(to: PathBuf, sync: Sync) -> Result<Staged, Error> {
+        Staged::create_with(to, Mode::from_raw_mode(0o666), sync)
+    }
+
+    /// The same with these permissions, within the umask of the process.
+    fn create_with(to: PathBuf, mode: Mode, sync: Sync) -> Result<Staged, Error> {
         let mut number = 1;
         loop {
             let path = staged_path(&to, number);
             let directory = Directory::create(&path, sync)?;
             let (at, name) = directory.at(&path);
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            match retry_on_intr(|| openat(at, name, flags, Mode::from_raw_mode(0o666))) {
+            match retry_on_intr(|| openat(at, name, flags, mode)) {
                 Ok(file) => {
                     return Ok(Staged {
                         path,
@@ -90,10 +96,36 @@ impl Staged {
         sync: Sync,
     ) -> Result<String, Error> {
         let staged = Staged::create(to, sync)?;
-        match staged.write(parts, 0) {
-            Ok(()) => staged.publish(replace, sync),
+        let written = staged.write(parts, 0);
+        staged.publish_if(written, replace, sync)
+    }
+
+    /// Writes a copy of a file and gives it its name: see [`publish`](Staged::publish). Its
+    /// permissions are those of the file, within the umask.
+    pub(crate) fn copy(
+        source: &File,
+        metadata: &fs::Metadata,
+        to: PathBuf,
+        replace: Replace,
+        sync: Sync,
+    ) -> Result<(), Error> {
+        let mode = Mode::from_raw_mode(metadata.mode() & 0o777);
+        let staged = Staged::create_with(to, mode, sync)?;
+        let written = staged.write_copy(source, metadata.len());
+        staged.publish_if(written, replace, sync).map(drop)
+    }
+
+    /// Gives the file its name after it was written, or removes it after an error.
+    fn publish_if(
+        &self,
+        written: Result<(), Error>,
+        replace: Replace,
+        sync: Sync,
+    ) -> Result<String, Error> {
+        match written {
+            Ok(()) => self.publish(replace, sync),
             Err(error) => {
-                let _ = staged.remove();
+                let _ = self.remove();
                 Err(error)
             }
         }
@@ -112,6 +144,25 @@ impl Staged {
         Ok(())
     }
 
+    /// Writes the bytes of another file, which has `len` bytes. The kernel copies them, and the two
+    /// share them where the filesystem can: copy_file_range(2).
+    fn write_copy(&self, mut source: &File, len: u64) -> Result<(), Error> {
+        let file = self.file.read().unwrap_or_else(PoisonError::into_inner);
+        let mut file = file.as_ref().ok_or(Error::Aborted)?;
+        // A signal ends a call after a part. The positions of both files are after that part.
+        while let Err(error) = io::copy(&mut source, &mut file) {
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(Error::io("write", &self.path)(error));
+            }
+        }
+        let copied = file.stream_position();
+        if copied.map_err(Error::io("lseek", &self.path))? < len {
+            let truncated = io::Error::from(io::ErrorKind::UnexpectedEof);
+            return Err(Error::io("read", &self.to)(truncated));
+        }
+        Ok(())
+    }
+
     /// Gives the file its name, after all writes that have begun. Returns its entity tag.
     ///
     /// # Errors
@@ -121,7 +172,7 @@ impl Staged {
         let file = self.take()?;
         let named = self.name(file, replace, sync);
         // A renamed file's old name may belong to another writer by now.
-        if named.is_err() || replace == Replace::No {
+        if named.is_err() {
             let _ = fs::remove_file(&self.path);
         }
         let e_tag = named?;
@@ -140,7 +191,7 @@ impl Staged {
             Replace::Yes => {
                 fs::rename(&self.path, &self.to).map_err(Error::io("rename", &self.to))?;
             }
-            Replace::No => link(&self.path, &self.to)?,
+            Replace::No => publish_new(&self.directory, &self.path, &self.to)?,
         }
         Ok(e_tag(&metadata))
     }
@@ -184,17 +235,6 @@ impl Drop for Staged {
             }
         }
     }
-}
-
-/// Gives a file a second name. A symbolic link stands for the file that it points to.
-pub(crate) fn link(from: &Path, to: &Path) -> Result<(), Error> {
-    linkat(CWD, from, CWD, to, AtFlags::SYMLINK_FOLLOW).map_err(|errno| match errno.kind() {
-        io::ErrorKind::AlreadyExists => Error::AlreadyExists {
-            path: to.to_owned(),
-            source: errno.into(),
-        },
-        _ => Error::io("link", to)(errno.into()),
-    })
 }
 
 #[cfg(test)]

@@ -338,19 +338,20 @@ impl ObjectStore for NowaitFileSystem {
         let target = self.path_to_filesystem(to)?;
         self.root.files().remove(from.as_ref());
         let (engine, sync) = (self.engine()?, self.sync);
-        match options.target_mode {
-            RenameTargetMode::Overwrite => {
-                self.change(move || change::rename(&engine, &source, &target, sync))
-                    .await
-            }
+        let up_to = self.clean_up_to();
+        let mode = options.target_mode;
+        let rename = move || match mode {
+            RenameTargetMode::Overwrite => change::rename(&engine, &source, &target, sync),
             RenameTargetMode::Create => {
-                let up_to = self.clean_up_to();
-                self.change(move || {
-                    change::rename_if_not_exists(&engine, &source, &target, up_to.as_deref(), sync)
-                })
-                .await
+                change::rename_if_not_exists(&engine, &source, &target, up_to.as_deref(), sync)
             }
+        };
+        let renamed = self.change(rename).await?;
+        if let Some(renamed) = renamed.map(Arc::new) {
+            let engine = self.engine()?;
+            self.change(move || renamed.sync(&engine)).await?;
         }
+        Ok(())
     }
 }
 
@@ -431,6 +432,9 @@ impl From<crate::error::Error> for Error {
             E::AlreadyExists { path, source } => Error::AlreadyExists {
                 path: path.to_string_lossy().into_owned(),
                 source: source.into(),
+            },
+            error @ E::NotSupported { .. } => Error::NotSupported {
+                source: Box::new(error),
             },
             error => generic(error),
         }

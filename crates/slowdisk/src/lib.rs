@@ -11,7 +11,8 @@
 //! [`LoopDevice`] with direct I/O makes the file a block device. A [`TestMount`] makes and mounts a
 //! filesystem on it. A [`Zram`] is a block device in memory, without delays. A [`ServedFile`] and a
 //! [`ServedDirectory`] are FUSE files without a disk, whose answers a test decides; a
-//! [`ServedTree`] is a FUSE mount of a directory, with a latency. Drop undoes everything. If the
+//! [`ServedTree`] is a FUSE mount of a directory, with a latency, and a [`LinklessTree`] one that
+//! can be changed and has no hard links. Drop undoes everything. If the
 //! process is killed, the [janitor](#when-the-process-dies) does.
 //!
 //! ```no_run
@@ -69,17 +70,21 @@ mod extents;
 mod fault;
 mod filesystem;
 mod janitor;
+mod linkless_tree;
 mod log;
 mod loop_device;
 mod missing;
 mod mount;
+mod nodes;
 mod queue;
+mod replies;
 mod scratch;
 mod served_directory;
 mod served_file;
 mod served_mount;
 mod served_tree;
 mod server;
+mod syncs;
 mod sys;
 mod test_mount;
 mod zram;
@@ -92,6 +97,7 @@ pub use extents::extents;
 pub use fault::{Fault, FaultId};
 pub use filesystem::Filesystem;
 pub use fuser::FileType;
+pub use linkless_tree::{Linkless, LinklessTree};
 pub use log::{Counters, Entry, Op};
 pub use loop_device::LoopDevice;
 pub use missing::{Missing, available, skip_or_fail};

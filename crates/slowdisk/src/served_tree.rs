@@ -126,7 +126,7 @@ impl Server {
     }
 }
 
-fn kind(metadata: &Metadata) -> FileType {
+pub(crate) fn kind(metadata: &Metadata) -> FileType {
     match metadata.file_type() {
         kind if kind.is_dir() => FileType::Directory,
         kind if kind.is_symlink() => FileType::Symlink,
@@ -134,7 +134,7 @@ fn kind(metadata: &Metadata) -> FileType {
     }
 }
 
-fn attributes(ino: INodeNo, metadata: &Metadata) -> FileAttr {
+pub(crate) fn attributes(ino: INodeNo, metadata: &Metadata) -> FileAttr {
     let time = |seconds: i64, nanoseconds: i64| {
         UNIX_EPOCH + Duration::new(seconds.unsigned_abs(), nanoseconds as u32)
     };

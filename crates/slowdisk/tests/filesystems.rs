@@ -7,7 +7,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use slowdisk::{Filesystem, Log, LoopDevice, ServedTree, SlowDisk, TestMount, evict, require};
+use rustix::fs::CWD;
+use rustix::io::Errno;
+use slowdisk::{
+    Filesystem, Linkless, LinklessTree, Log, LoopDevice, ServedTree, SlowDisk, TestMount, evict,
+    require,
+};
 
 fn round_trip(root: &Path) {
     let path = root.join("file");
@@ -256,4 +261,45 @@ fn a_served_tree_shows_a_directory() {
     let root = tree.path().to_owned();
     drop(tree);
     assert!(!root.exists());
+}
+
+#[test]
+fn a_linkless_tree_can_be_changed_and_has_no_hard_links() {
+    require!(slowdisk::available());
+    for rename_flags in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let properties = Linkless {
+            link: libc::EPERM,
+            rename_flags,
+        };
+        let tree = LinklessTree::new(directory.path(), properties).unwrap();
+        let at = |name: &str| tree.path().join(name);
+        round_trip(tree.path());
+        fs::create_dir(at("d")).unwrap();
+        fs::rename(at("file"), at("d/a")).unwrap();
+        assert_eq!(fs::metadata(at("d/a")).unwrap().len(), 1 << 20);
+        File::open(at("d/a")).unwrap().sync_all().unwrap();
+        // evict() syncs the file.
+        assert_eq!(tree.syncs(), ["file", "d/a"].map(Path::new));
+        let refused = fs::hard_link(at("d/a"), at("b")).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EPERM));
+        fs::write(at("b"), "bytes").unwrap();
+        let rename = |to: &str| {
+            let flags = rustix::fs::RenameFlags::NOREPLACE;
+            rustix::fs::renameat_with(CWD, at("b"), CWD, at(to), flags)
+        };
+        assert_eq!(rename("d/a"), Err(Errno::EXIST));
+        let renamed = if rename_flags {
+            Ok(())
+        } else {
+            Err(Errno::INVAL)
+        };
+        assert_eq!(rename("c"), renamed);
+        // A directory takes its files with it.
+        let file = File::open(at("d/a")).unwrap();
+        fs::rename(at("d"), at("e")).unwrap();
+        assert_eq!(fs::read(at("e/a")).unwrap().len(), 1 << 20);
+        fs::remove_dir_all(at("e")).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 1 << 20);
+    }
 }

@@ -9,7 +9,8 @@ use slowdisk::{Filesystem, Log, TestMount};
 use super::NowaitFileSystem;
 use super::object_store::path::Path;
 use super::object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
-use crate::common::{names, pattern};
+use crate::common::{alone, names, pattern};
+use crate::places::deny_links;
 
 /// A store whose objects are durable, and one of the same directory whose objects are not.
 struct Stores {
@@ -143,16 +144,66 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-fn after_a_power_cut(filesystem: Filesystem) {
+/// Calls whose two names are on two filesystems: `other` is on the second one.
+fn cases_across_mounts() -> Vec<Case> {
+    vec![
+        case!("other/b", [], |s, root| {
+            s.put("a").await;
+            s.durable.copy(&at("a"), &at("other/b")).await
+        }),
+        case!("other/x/b", [], |s, root| {
+            s.put("a").await;
+            s.durable.put(&at("other/x/b"), "old".into()).await.unwrap();
+            s.durable.copy(&at("a"), &at("other/x/b")).await
+        }),
+        case!("other/x/b", [], |s, root| {
+            s.put("a").await;
+            s.durable
+                .copy_if_not_exists(&at("a"), &at("other/x/b"))
+                .await
+        }),
+        case!("other/b", ["a"], |s, root| {
+            s.durable.put(&at("a"), bytes().into()).await.unwrap();
+            s.durable.rename(&at("a"), &at("other/b")).await
+        }),
+        case!("other/x/b", ["d/a"], |s, root| {
+            s.durable.put(&at("d/a"), bytes().into()).await.unwrap();
+            s.durable
+                .rename_if_not_exists(&at("d/a"), &at("other/x/b"))
+                .await
+        }),
+        // The object was durable, and is not lost.
+        case!("other/b", [], |s, root| {
+            s.durable.put(&at("a"), bytes().into()).await.unwrap();
+            s.plain.rename(&at("a"), &at("other/b")).await
+        }),
+        case!("other/b", [], |s, root| {
+            s.durable.put(&at("a"), bytes().into()).await.unwrap();
+            s.plain.rename_if_not_exists(&at("a"), &at("other/b")).await
+        }),
+        case!("x/b", ["other/a"], |s, root| {
+            s.durable.put(&at("other/a"), bytes().into()).await.unwrap();
+            s.durable.rename(&at("other/a"), &at("x/b")).await
+        }),
+    ]
+}
+
+fn after_a_power_cut(filesystem: Filesystem, cases: Vec<Case>) {
     slowdisk::require!(filesystem.available());
-    let mount = TestMount::new(filesystem).unwrap();
-    for (number, (text, run, object, gone)) in cases().into_iter().enumerate() {
+    let mounts = [(); 2].map(|()| TestMount::new(filesystem).unwrap());
+    let [mount, other] = &mounts;
+    for (number, (text, run, object, gone)) in cases.into_iter().enumerate() {
         let root = mount.path().join(format!("{number}"));
         fs::create_dir(&root).unwrap();
-        mount.sync().unwrap();
+        let second = other.path().join(format!("{number}"));
+        fs::create_dir(&second).unwrap();
+        symlink(second, root.join("other")).unwrap();
+        mounts.iter().for_each(|mount| mount.sync().unwrap());
         run(&Stores::new(&root), &root);
-        mount.shut_down(Log::Lost).unwrap();
-        mount.remount().unwrap();
+        for mount in &mounts {
+            mount.shut_down(Log::Lost).unwrap();
+            mount.remount().unwrap();
+        }
         let read = fs::read(root.join(object));
         assert!(
             read.as_ref().is_ok_and(|read| *read == bytes()),
@@ -176,12 +227,31 @@ fn after_a_power_cut(filesystem: Filesystem) {
 
 #[test]
 fn objects_of_with_fsync_are_there_after_a_power_cut_on_ext4() {
-    after_a_power_cut(Filesystem::Ext4);
+    after_a_power_cut(Filesystem::Ext4, cases());
 }
 
 #[test]
 fn objects_of_with_fsync_are_there_after_a_power_cut_on_xfs() {
-    after_a_power_cut(Filesystem::Xfs);
+    after_a_power_cut(Filesystem::Xfs, cases());
+}
+
+#[test]
+fn objects_on_another_mount_are_there_after_a_power_cut() {
+    after_a_power_cut(Filesystem::Ext4, cases_across_mounts());
+    after_a_power_cut(Filesystem::Xfs, cases_across_mounts());
+}
+
+/// Bytes are copied, and names are given by renames.
+#[test]
+fn objects_without_hard_links_are_there_after_a_power_cut() {
+    alone(|| {
+        for filesystem in [Filesystem::Ext4, Filesystem::Xfs] {
+            slowdisk::require!(filesystem.available());
+        }
+        deny_links(libc::EPERM);
+        after_a_power_cut(Filesystem::Ext4, cases());
+        after_a_power_cut(Filesystem::Xfs, cases());
+    });
 }
 
 /// Each call on a filesystem that was shut down is an error, or returns bytes that were cached before.

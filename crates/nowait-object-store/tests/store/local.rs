@@ -28,7 +28,7 @@ async fn listed(store: &NowaitFileSystem, prefix: Option<&Path>) -> Vec<String> 
     list
 }
 
-async fn integration(store: &NowaitFileSystem) {
+pub async fn integration(store: &NowaitFileSystem) {
     put_get_delete_list(store).await;
     list_with_offset_exclusivity(store).await;
     get_opts(store).await;

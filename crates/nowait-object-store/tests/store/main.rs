@@ -7,6 +7,7 @@
 )]
 
 mod common;
+mod places;
 #[cfg(feature = "object_store_0_13")]
 mod v0_13;
 #[cfg(feature = "object_store_0_14")]

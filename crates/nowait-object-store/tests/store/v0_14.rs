@@ -31,9 +31,15 @@ mod local;
 mod mapped;
 #[path = "paused_clock.rs"]
 mod paused_clock;
+#[path = "random_calls.rs"]
+mod random_calls;
 #[path = "reads.rs"]
 mod reads;
 #[path = "stall.rs"]
 mod stall;
+#[path = "sync_calls.rs"]
+mod sync_calls;
+#[path = "without_links.rs"]
+mod without_links;
 #[path = "writes.rs"]
 mod writes;
