@@ -10,11 +10,13 @@
 set -euo pipefail
 
 kernels=(6.1 6.12 newest)
+# With --short: the oldest and the newest.
+short_kernels=(6.1 newest)
 # Test programs that are not run, because a guest does not have the source tree that they need.
 never=(tidy)
 # With --short: these test programs or modules of them ("nowait": the unit tests).
 short_tests=(nowait read::bytes read::cached_read read::strict read::overlay read::other_uid read::hit_path
-    read::provenance read::residency read::residency_calls read::direct engine::contract
+    read::provenance read::residency read::residency_calls read::direct read::erofs engine::contract
     engine::dropped_future engine::cancel engine::deadline ring::polled)
 
 # Programs that tests call. A program that this machine lacks is missing in the guest; its tests then skip.
@@ -32,7 +34,7 @@ crate nowait there.
 Kernels are fetched with apt-get and kept in target/kernels/, as are the console logs. A kernel gets at most
 30 minutes on amd64.
 
-  --short       run selected tests
+  --short       run selected tests, on 6.1 and the newest kernel
   --arch ARCH   the processor (default amd64); arm64 needs cargo's target aarch64-unknown-linux-gnu
   --kernel V    only this kernel, or "newest": the newest of Debian unstable; may be repeated
   --test NAME   only the test program NAME (tests/NAME/main.rs, tests/NAME.rs, or "nowait": the unit
@@ -65,7 +67,11 @@ while (($#)); do
     esac
     shift
 done
-if ((${#wanted_kernels[@]})); then kernels=("${wanted_kernels[@]}"); fi
+if ((${#wanted_kernels[@]})); then
+    kernels=("${wanted_kernels[@]}")
+elif [[ $short ]]; then
+    kernels=("${short_kernels[@]}")
+fi
 for kernel in "${kernels[@]}"; do
     [[ $kernel =~ ^([0-9]+\.[0-9]+|newest)$ ]] || die "not a kernel version like 6.1: $kernel"
 done
