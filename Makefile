@@ -160,15 +160,15 @@ sanitizers-short: ## the same with fewer tests
 sanitizers-address: ## AddressSanitizer alone, with fewer tests
 	scripts/sanitize.sh --short address
 
-test-kernels: ## the library's tests on Linux 6.1 and 6.12, in QEMU
+test-kernels: ## the library's tests on Linux 6.1, 6.12 and the newest of Debian unstable, in QEMU
 	scripts/install-deps.sh --kernels
 	scripts/test-kernels.sh
 
-test-kernels-short: ## the same with fewer tests
+test-kernels-short: ## the same with fewer tests, on 6.1 and the newest
 	scripts/install-deps.sh --kernels
 	scripts/test-kernels.sh --short
 
-test-kernels-capi: ## the C library's tests on Linux 6.1 and 6.12, in QEMU: 1 minute
+test-kernels-capi: ## the C library's tests on the same kernels as test-kernels, in QEMU: 2 minutes
 	scripts/install-deps.sh --kernels
 	cargo build --release -p nowait-capi
 	mkdir -p $(target)/capi/tests
@@ -178,7 +178,7 @@ test-kernels-capi: ## the C library's tests on Linux 6.1 and 6.12, in QEMU: 1 mi
 	done
 	scripts/test-kernels.sh --bins $(target)/capi/tests/calls $(target)/capi/tests/engine --
 
-test-cgroup2: ## nowait run --keep-cache with control groups of version 2, on Linux 6.1 and 6.12 in QEMU: 2 minutes
+test-cgroup2: ## nowait run --keep-cache with control groups of version 2, on the same kernels as test-kernels: 3 minutes
 	scripts/install-deps.sh --kernels
 	scripts/test-cgroup2.sh
 

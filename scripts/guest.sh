@@ -42,26 +42,63 @@ fetch_lists() {
     apt-get "${apt_options[@]}" -qq update >&2 || say "apt-get update had errors; continuing"
 }
 
-# newest_package 6.1 -> linux-image-6.1.0-99-cloud-$arch
-newest_package() {
-    apt-cache "${apt_options[@]}" pkgnames "linux-image-$1." |
-        { grep -E "^linux-image-${1/./\\.}\.[0-9].*-cloud-$arch\$" || true; } | sort -V | tail -n 1
+# Fetches the package lists of Debian unstable from the mirror that this machine has Debian from. They are kept
+# for a day.
+fetch_unstable() {
+    local lists=$store/apt/$arch/unstable mirror key=/usr/share/keyrings/debian-archive-keyring.gpg
+    # shellcheck disable=SC2016 # apt-get replaces it
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' |
+        head -n 1)
+    if [[ -z $mirror ]]; then return; fi
+    mkdir -p "$lists/partial" "$store/apt/cache/archives/partial"
+    {
+        printf 'Types: deb\nURIs: %s\nSuites: unstable\nComponents: main\nTargets: Packages\n' "$mirror"
+        if [[ -e $key ]]; then echo "Signed-By: $key"; fi
+    } >"$store/apt/unstable.sources"
+    apt_options+=(-o Dir::State::lists="$lists" -o Acquire::Languages=none
+        -o Dir::Etc::sourcelist="$store/apt/unstable.sources" -o Dir::Etc::sourceparts=/dev/null)
+    if [[ $(find "$lists" -maxdepth 1 -name '*_Packages*' -mtime -1) ]]; then return; fi
+    say "fetching package lists of Debian unstable"
+    apt-get "${apt_options[@]}" -qq update >&2 || say "apt-get update had errors; continuing"
 }
 
-# Leaves a kernel and its modules in $store/<release>/ and sets "release".
+# newest_package 6.1 -> linux-image-6.1.0-99-cloud-$arch; "newest": of any version
+newest_package() {
+    local version=${1/./\\.}
+    if [[ $1 == newest ]]; then version='[0-9]+\.[0-9]+'; fi
+    apt-cache "${apt_options[@]}" pkgnames linux-image- |
+        { grep -E "^linux-image-$version\.[0-9].*-cloud-$arch\$" || true; } | sort -V | tail -n 1
+}
+
+# kernel_packages PACKAGE: prints the packages of which a kernel consists. Since Linux 7.0 the kernel, its modules
+# and their lists are packages of their own, with the release in their names.
+kernel_packages() {
+    echo "$1"
+    apt-cache "${apt_options[@]}" depends --important "$1" |
+        sed -n "s/^ *Depends: \(linux-[a-z]*-${1#linux-image-}\)\$/\1/p"
+}
+
+# Leaves a kernel and its modules in $store/<release>/ and sets "release". The version "newest" is the newest one
+# of Debian unstable.
 get_kernel() {
-    local package
+    local version=$1 package deb tree
+    # The options that fetch_unstable adds are for this kernel only.
+    local apt_options=("${apt_options[@]}") fetch=fetch_lists
+    if [[ $version == newest ]]; then
+        fetch=fetch_unstable
+        fetch_unstable
+    fi
     mkdir -p "$store/apt/cache/archives/partial"
-    package=$(newest_package "$1")
+    package=$(newest_package "$version")
     if [[ -z $package ]]; then
-        fetch_lists
-        package=$(newest_package "$1")
+        "$fetch"
+        package=$(newest_package "$version")
     fi
     if [[ -z $package ]]; then
-        release=$(cd "$store" && printf '%s\n' "$1".*-"cloud-$arch"/ | sort -V | tail -n 1)
+        release=$(cd "$store" && printf '%s\n' "${version/newest/[0-9]}"*-"cloud-$arch"/ | sort -V | tail -n 1)
         release=${release%/}
-        [[ -d $store/$release ]] || die "no package linux-image-$1.*-cloud-$arch in this machine's apt sources"
-        say "no package for $1 is available; using $release from an earlier run"
+        [[ -d $store/$release ]] || die "no package of a kernel $version for $arch in this machine's apt sources"
+        say "no package for $version is available; using $release from an earlier run"
         return
     fi
     release=${package#linux-image-}
@@ -69,15 +106,31 @@ get_kernel() {
 
     say "downloading $package"
     mkdir "$work/deb"
-    # An outdated list names a version that the archive no longer has.
-    (cd "$work/deb" && apt-get "${apt_options[@]}" -qq download "$package") || {
-        fetch_lists
-        (cd "$work/deb" && apt-get "${apt_options[@]}" -qq download "$package") || die "cannot download $package"
+    download_kernel "$package" || {
+        # An outdated list names a version that the archive no longer has.
+        if [[ $version == newest ]]; then rm -rf "$store/apt/$arch/unstable"; fi
+        "$fetch"
+        package=$(newest_package "$version")
+        release=${package#linux-image-}
+        download_kernel "$package" || die "cannot download $package"
     }
-    dpkg -x "$work"/deb/*.deb "$work/deb/root"
-    depmod -b "$work/deb/root" "$release"
-    mv "$work/deb/root" "$store/$release"
+    tree=$work/deb/root
+    for deb in "$work"/deb/*.deb; do dpkg -x "$deb" "$tree"; done
+    # In newer packages everything is below /usr, the kernel too.
+    if [[ ! -e $tree/lib ]]; then ln -s usr/lib "$tree/lib"; fi
+    if [[ ! -e $tree/boot/vmlinuz-$release ]]; then
+        install -D -m 644 "$tree/lib/modules/$release/vmlinuz" "$tree/boot/vmlinuz-$release"
+    fi
+    depmod -b "$tree" "$release"
+    mv "$tree" "$store/$release"
     rm -r "$work/deb"
+}
+
+# download_kernel PACKAGE: with the packages that it consists of, to $work/deb.
+download_kernel() {
+    local packages
+    mapfile -t packages < <(kernel_packages "$1")
+    (cd "$work/deb" && apt-get "${apt_options[@]}" -qq download "${packages[@]}")
 }
 
 # Leaves the programs and libraries of a small Debian of $arch in $store/root-$arch. None of them is run.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs `nowait run --keep-cache` in control groups of version 2: on Debian's 6.1 and 6.12 in QEMU. This machine
-# may have those of version 1, which the tests of the program use.
+# Runs `nowait run --keep-cache` in control groups of version 2: on Debian's 6.1 and 6.12 and on the newest kernel of
+# Debian unstable, in QEMU. This machine may have those of version 1, which the tests of the program use.
 set -euo pipefail
 
 say() { echo "test-cgroup2: $*"; }
@@ -18,7 +18,7 @@ cargo build -q --workspace --all-features --bins --lib
 make_base scripts/test-cgroup2-guest.sh
 install_program "$target/debug/nowait" usr/bin/nowait
 "$strip" --strip-debug "$root/usr/bin/nowait"
-for kernel in 6.1 6.12; do
+for kernel in 6.1 6.12 newest; do
     get_kernel "$kernel"
     make_initramfs
     truncate -s 512M "$work/disk"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of crate nowait on other kernels than this machine's: Debian's 6.1 and 6.12 in QEMU.
+# Runs the tests of crate nowait on other kernels than this machine's: Debian's 6.1 and 6.12, and the newest one of
+# Debian unstable, in QEMU.
 #
 # Each kernel boots with an initramfs that holds the test programs, the libraries and tools they need,
 # and scripts/test-kernels-guest.sh as PID 1. The host reads the results from the serial console. The
@@ -8,31 +9,34 @@
 # QEMU emulates the processor (no KVM). It runs on any machine as any user, about ten times slower.
 set -euo pipefail
 
-kernels=(6.1 6.12)
+kernels=(6.1 6.12 newest)
+# With --short: the oldest and the newest.
+short_kernels=(6.1 newest)
 # Test programs that are not run, because a guest does not have the source tree that they need.
 never=(tidy)
 # With --short: these test programs or modules of them ("nowait": the unit tests).
 short_tests=(nowait read::bytes read::cached_read read::strict read::overlay read::other_uid read::hit_path
-    read::provenance read::residency read::residency_calls read::direct engine::contract
+    read::provenance read::residency read::residency_calls read::direct read::erofs engine::contract
     engine::dropped_future engine::cancel engine::deadline ring::polled)
 
 # Programs that tests call. A program that this machine lacks is missing in the guest; its tests then skip.
-tools=(mkfs.ext4 mkfs.xfs mkfs.btrfs mount umount losetup fusermount3 setfattr getfattr chattr)
+tools=(mkfs.ext4 mkfs.xfs mkfs.btrfs mkfs.erofs mount umount losetup fusermount3 setfattr getfattr chattr)
 # The modules that the guest may load. Their dependencies are added.
-modules=(virtio_pci virtio_blk loop fuse overlay xfs btrfs null_blk crc32c_generic crc32c_intel)
+modules=(virtio_pci virtio_blk loop fuse overlay xfs btrfs erofs null_blk nvme crc32c_generic crc32c_intel)
 
 usage() {
     cat <<'USAGE'
-usage: scripts/test-kernels.sh [--short] [--arch amd64|arm64] [--kernel 6.1|6.12]
+usage: scripts/test-kernels.sh [--short] [--arch amd64|arm64] [--kernel 6.1|6.12|newest]
                                [--test NAME[::MODULE]]... [--bins FILE...] [--list] [--] [FILTER...]
 
-Boots Debian's 6.1 and 6.12 kernels in QEMU and runs the tests of crate nowait there.
+Boots Debian's 6.1 and 6.12 kernels, and the newest kernel of Debian unstable, in QEMU and runs the tests of
+crate nowait there.
 Kernels are fetched with apt-get and kept in target/kernels/, as are the console logs. A kernel gets at most
 30 minutes on amd64.
 
-  --short       run selected tests
+  --short       run selected tests, on 6.1 and the newest kernel
   --arch ARCH   the processor (default amd64); arm64 needs cargo's target aarch64-unknown-linux-gnu
-  --kernel V    only this kernel; may be repeated
+  --kernel V    only this kernel, or "newest": the newest of Debian unstable; may be repeated
   --test NAME   only the test program NAME (tests/NAME/main.rs, tests/NAME.rs, or "nowait": the unit
                 tests), or with ::MODULE only that module of it; may be repeated
   --bins FILE.. run these executables, up to "--", instead of building the tests
@@ -63,9 +67,13 @@ while (($#)); do
     esac
     shift
 done
-if ((${#wanted_kernels[@]})); then kernels=("${wanted_kernels[@]}"); fi
+if ((${#wanted_kernels[@]})); then
+    kernels=("${wanted_kernels[@]}")
+elif [[ $short ]]; then
+    kernels=("${short_kernels[@]}")
+fi
 for kernel in "${kernels[@]}"; do
-    [[ $kernel =~ ^[0-9]+\.[0-9]+$ ]] || die "not a kernel version like 6.1: $kernel"
+    [[ $kernel =~ ^([0-9]+\.[0-9]+|newest)$ ]] || die "not a kernel version like 6.1: $kernel"
 done
 [[ $arch == amd64 || $arch == arm64 ]] || die "--arch is amd64 or arm64, not $arch"
 # Property tests try this many cases of each property; emulation is slow.

@@ -38,12 +38,18 @@ const PAUSE: Timespec = Timespec {
 
 /// The pages of a window. A bit for each fits into an event.
 const PAGES: usize = 2048;
-/// A file on overlayfs or FUSE that is larger is not surveyed: that would take long.
+/// A file on overlayfs, FUSE or EROFS that is larger is not surveyed: that would take long.
 const MAX_MAPPED: u64 = 4 << 30;
 
 /// `f_type` of statfs(2). Reads of their files may be served from the pages of other files, which
 /// cachestat(2) does not count.
-const LAYERED: [c_long; 2] = [libc::OVERLAYFS_SUPER_MAGIC, libc::FUSE_SUPER_MAGIC];
+const LAYERED: [c_long; 3] = [
+    libc::OVERLAYFS_SUPER_MAGIC,
+    libc::FUSE_SUPER_MAGIC,
+    EROFS_SUPER_MAGIC,
+];
+/// With the mount option `inode_share` (Linux 7.0), files of the same content share their pages.
+const EROFS_SUPER_MAGIC: c_long = 0xe0f5_e1e2_u32 as c_long;
 
 /// The [`key`] of the directory that was last told of.
 static LAST: AtomicU64 = AtomicU64::new(0);

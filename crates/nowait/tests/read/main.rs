@@ -22,6 +22,7 @@ mod common {
 mod bytes;
 mod cached_read;
 mod direct;
+mod erofs;
 mod history;
 mod hit_path;
 mod keep_cache;
