@@ -67,6 +67,10 @@ sweep of many files takes longer: it goes on in steps, which take a quarter of a
 kernel does not report which pages of a file are cached to users who neither own the file nor may write to
 it. Such files are read completely in each sweep, and a message says so.
 
+A file on which another process holds a lease for writing (fcntl(2)) is not opened, because that would break
+the lease. It is reported, counted as failed, and looked at again by the next sweep. While a file is locked,
+no process can take such a lease.
+
 With --lock, files are mapped and locked with mlock(2) as far as RLIMIT_MEMLOCK and half of vm.max_map_count
 allow; a process with CAP_IPC_LOCK has no such limit of bytes. If files are too many, the largest ones of a
 PATH are locked. The others, and files with holes, are read as with --touch, and a message for each PATH says

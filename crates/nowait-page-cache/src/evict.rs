@@ -43,6 +43,7 @@ pub fn evict_all<E>(
     let mut totals = Totals::default();
     examine(
         visit,
+        FileRef::look,
         |file, stat| eviction::evict(file, stat, action, &seen),
         |found, outcome| {
             match outcome {

@@ -44,7 +44,7 @@ const DETAILS: &str = "\
 FILE is created when the snapshot is complete. FILE and its directory are synced (fsync(2)) before the
 command ends. An existing FILE is not replaced, except with --force, which replaces only a complete
 snapshot. Files without cached pages are not listed. A file with several names is listed under the
-first one found.";
+first one found. A file under a lease for writing is looked at as by nowait-fincore(1).";
 
 const EXIT_STATUS: &str = "\
 Examples:
