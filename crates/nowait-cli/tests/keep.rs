@@ -646,6 +646,89 @@ fn numbers_for_prometheus_are_written_and_removed() {
 }
 
 #[test]
+fn a_file_that_keep_has_not_written_is_neither_replaced_nor_removed() {
+    let dir = directory();
+    let path = cold(dir.path().join("file"), MIB);
+    let metrics = dir.path().join("a.prom");
+    let refused = |why: &str| {
+        for kept in [word(&path), "/nonexistent"] {
+            let said = keep(&["--prometheus", word(&metrics), kept]);
+            assert_eq!(said.code, Some(2), "{said:?}");
+            let name = word(&metrics);
+            let line = format!("nowait: {name} {why}; remove it, or name another file\n");
+            assert_eq!(said.err, line);
+        }
+    };
+    fs::write(&metrics, "notes").unwrap();
+    refused("exists, and `nowait keep` has not written it");
+    assert_eq!(fs::read(&metrics).unwrap(), b"notes");
+    fs::remove_file(&metrics).unwrap();
+    symlink("/nonexistent", &metrics).unwrap();
+    refused("exists, and is not a regular file");
+    fs::remove_file(&metrics).unwrap();
+
+    let mut running = Keep::start(&["--prometheus", word(&metrics), word(&path)]);
+    wait_until("the metrics", || metrics.exists());
+    refused("belongs to a `nowait keep` that runs");
+    assert!(metrics.exists());
+    // What is left behind by SIGKILL stays until the next process writes.
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    assert_eq!(
+        keep(&["--prometheus", word(&metrics), "/nonexistent"]).code,
+        Some(1)
+    );
+    assert!(metrics.exists());
+    let next = Keep::start(&["--prometheus", word(&metrics), word(&path)]);
+    let inode = fs::metadata(&metrics).unwrap().ino();
+    fs::rename(&metrics, dir.path().join("aside")).unwrap();
+    fs::write(&metrics, "notes").unwrap();
+    let (name, before) = (word(&metrics), next.said());
+    assert_eq!((before.as_str(), inode > 0), ("", true));
+    cold(dir.path().join("file"), 2 * MIB);
+    wait_until("the message", || next.said().contains(name));
+    next.end();
+    assert_eq!(fs::read(&metrics).unwrap(), b"notes");
+    assert_eq!(
+        keep(&["--prometheus", "/nonexistent/a.prom", "/nonexistent"]).code,
+        Some(1)
+    );
+}
+
+#[test]
+fn a_status_directory_may_have_other_files_and_be_that_of_several_pid_namespaces() {
+    let dir = open_directory();
+    let path = cold(dir.path().join("file"), MIB);
+    let runtime = open_directory();
+    fs::set_permissions(runtime.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let as_user = |words: &[&str]| {
+        let (mut command, copy) = as_nobody(words);
+        command.env("XDG_RUNTIME_DIR", runtime.path());
+        (command, copy)
+    };
+    let status = runtime.path().join("nowait/keep");
+    let (command, _copy) = as_user(&["keep", word(&path)]);
+    let first = Keep::ready(command);
+    let names = || fs::read_dir(&status).unwrap().count();
+    assert_eq!(names(), 1);
+    fs::write(status.join("notes.json"), "notes").unwrap();
+    let (command, _copy) = as_user(&["keep", word(&path)]);
+    let mut inner = Command::new("unshare");
+    inner.args(["--pid", "--fork", "--mount-proc", "--kill-child", "setpriv"]);
+    inner.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    inner.arg(command.get_program()).args(command.get_args());
+    inner.env("XDG_RUNTIME_DIR", runtime.path());
+    let second = Keep::ready(inner);
+    assert_eq!(names(), 3);
+    let (mut command, _copy) = as_user(&["keep", "--status", "--json"]);
+    let report = run(&mut command).json();
+    assert_eq!(report["instances"].as_array().unwrap().len(), 2);
+    drop(second);
+    first.end();
+    assert!(status.join("notes.json").exists());
+}
+
+#[test]
 fn the_status_is_a_table() {
     let dir = directory();
     let path = cold(dir.path().join("file"), MIB);
@@ -889,10 +972,15 @@ fn files_with_several_names_count_once() {
     let keep = Keep::start(&["--lock", word(dir.path()), word(&path)]);
     wait_until("the lock", || keep.locked() == MIB);
     wait_until("the status", || keep.status()["total"]["locked"] == MIB);
-    assert_eq!(keep.status()["total"]["budget"], MIB);
+    let status = keep.status();
+    for key in ["budget", "size", "resident_estimated"] {
+        assert_eq!(status["total"][key], MIB, "{key}");
+        assert_eq!(status["paths"][0][key], MIB, "{key}");
+        assert_eq!(status["paths"][1][key], 0, "{key}");
+    }
+    assert_eq!(status["total"]["files"], 1);
     // One name goes, the file stays.
     fs::remove_file(dir.path().join("again")).unwrap();
-    wait_until("one name less", || keep.status()["total"]["files"] == 2);
     wait_until("the lock", || keep.locked() == MIB);
     evict(&path);
     assert_eq!(cached_bytes(&path), MIB);
