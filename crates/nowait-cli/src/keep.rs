@@ -61,7 +61,7 @@ use watch::Watches;
     after_long_help = r#"Runs until SIGTERM or Ctrl-C. The missing parts of the files are read, those of the first PATH
 first. The directories are watched with inotify(7): files that are replaced, extended or new are read within
 a second, and files that are removed or replaced are let go at once. Mapped files that other programs change,
-lower layers of overlayfs, and changes that other hosts make on a network filesystem raise no event. A sweep
+lower layers of overlayfs, mounts, and changes that other hosts make on a network filesystem raise no event. A sweep
 finds them.
 
 A sweep asks the kernel which pages are cached, and reads what is missing. Sweeps are 60 seconds apart. A

@@ -602,6 +602,37 @@ fn a_device_that_hangs_is_not_waited_for() {
 }
 
 #[test]
+fn a_filesystem_that_is_mounted_again_is_kept_again() {
+    let mount = mounted!(Filesystem::Ext4);
+    let tree = mount.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    let paths = [tree.join("file"), mount.path().join("given")];
+    paths.iter().for_each(|path| _ = cold(path.clone(), MIB));
+    mount.sync().unwrap();
+    let keep = Keep::start(&[word(&tree), word(&paths[1])]);
+    for round in 0..3 {
+        paths.iter().for_each(|path| wait_cached(path, MIB));
+        // Nothing of it stays open.
+        wait_until("the filesystem is not in use", || mount.remount().is_ok());
+        paths
+            .iter()
+            .for_each(|path| assert_eq!(cached_bytes(path), 0));
+        keep.reload();
+        paths.iter().for_each(|path| wait_cached(path, MIB));
+        wait_until("the status", || {
+            keep.status()["total"]["resident_estimated"] == (2 + round) * MIB
+        });
+        // The directories are watched again.
+        let new = cold(tree.join(format!("new-{round}")), MIB);
+        wait_cached(&new, MIB);
+        fs::rename(cold(mount.path().join("other"), MIB), &paths[1]).unwrap();
+        wait_cached(&paths[1], MIB);
+        mount.sync().unwrap();
+    }
+    keep.end();
+}
+
+#[test]
 fn the_unit_is_valid() {
     let file = "../../contrib/systemd/nowait-keep@.service";
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();

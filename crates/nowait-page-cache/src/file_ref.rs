@@ -20,6 +20,7 @@ use nowait::{Handle, walk};
 use rustix::fs::{Access, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use crate::device;
 use crate::leases::Lease;
 use crate::reporter::Reporter;
 
@@ -237,17 +238,9 @@ pub fn waiting(file: File) -> nowait::Result<Handle> {
 /// The lease for writing that opening a file would break. Only regular files have leases.
 fn lease(path_fd: &OwnedFd, stat: &Stat) -> Option<Lease> {
     let is_regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    // On these, stat(2) has other devices than /proc/locks.
-    let is_distinct = || {
-        rustix::fs::fstatfs(path_fd)
-            .is_ok_and(|filesystem| ![BTRFS, OVERLAYFS].contains(&(filesystem.f_type as u64)))
-    };
+    let is_distinct = || rustix::fs::fstatfs(path_fd).is_ok_and(|it| device::is_that_of_stat(&it));
     is_regular.then(|| Lease::of(stat, is_distinct)).flatten()
 }
-
-/// The types of filesystems in statfs(2).
-const BTRFS: u64 = 0x9123_683e;
-const OVERLAYFS: u64 = 0x794c_7630;
 
 fn has_proc() -> bool {
     rustix::fs::access("/proc/thread-self/fd", Access::EXISTS).is_ok()

@@ -11,6 +11,7 @@
 //! may be used.
 
 mod batches;
+pub mod device;
 mod evict;
 mod examine;
 mod file_ref;

@@ -89,9 +89,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     let directory = File::open(target.directory()).map_err(failed)?;
     target.put(saved.out)?;
     directory.sync_all().map_err(failed)?;
-    // The reader may have closed the pipe.
-    let _ = writeln!(io::stdout(), "{}", saved.sums);
-    Ok(code)
+    match writeln!(io::stdout(), "{}", saved.sums).map_err(Problem::from) {
+        Ok(()) | Err(Problem::Closed) => Ok(code),
+        Err(problem) => Err(problem),
+    }
 }
 
 /// Syncs a file in a thread, so that this one goes on after a stop request, and removes the file.

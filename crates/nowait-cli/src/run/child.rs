@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{WaitOptions, WaitStatus};
 
 use super::{command, inherited};
+use crate::name::shown;
 use crate::problem::Problem;
 
 /// The signals that the program gets. SIGTSTP is not among them: a terminal stops both processes.
@@ -204,7 +205,7 @@ fn not_run(name: &OsStr, error: Errno) -> Problem {
         Errno::ENOENT => (127, "not found".to_owned()),
         _ => (126, std::io::Error::from(error).to_string()),
     };
-    Problem::NotRun(code, format!("{}: {why}", name.display()))
+    Problem::NotRun(code, format!("{}: {why}", shown(&name)))
 }
 
 impl End {

@@ -17,6 +17,7 @@ use rustix::fs::statfs;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::messages::say;
+use crate::name::shown;
 use crate::size::Size;
 
 /// A group that this process has entered. Dropping it leaves the group, evicts its pages and
@@ -148,7 +149,7 @@ impl Group {
         if let Err(error) = self.remove()
             && error.kind() != ErrorKind::NotFound
         {
-            let path = self.path.display();
+            let path = shown(&self.path);
             say(format_args!(
                 "nowait: the control group {path} stays: {error}"
             ));
@@ -327,7 +328,7 @@ fn own_group() -> Result<(PathBuf, Version)> {
     if statfs(&path)?.f_type != magic {
         return Err(Error::other(format!(
             "no control groups at {}",
-            path.display()
+            shown(&path)
         )));
     }
     Ok((path, version))

@@ -31,6 +31,7 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 use super::{command, report};
 use crate::learn::Session;
+use crate::name::shown;
 use crate::problem::Problem;
 
 /// The work of a helper.
@@ -155,7 +156,7 @@ impl Work {
 
     fn begin_walks(&self) -> Result<(), Problem> {
         self.walk.iter().try_for_each(|path| {
-            let shown = path.display();
+            let shown = shown(&path);
             let walked = self.readahead.walk(path);
             walked.map_err(|e| match e.kind() {
                 ErrorKind::NotADirectory => {
