@@ -702,7 +702,7 @@ fn a_file_that_keep_has_not_written_is_neither_replaced_nor_removed() {
     wait_until("the metrics", || metrics.exists());
     refused("belongs to a `nowait keep` that runs");
     assert!(metrics.exists());
-    // What is left behind by SIGKILL stays until the next process writes.
+    // SIGKILL leaves the file behind, and it stays until the next process writes.
     running.child.kill().unwrap();
     running.child.wait().unwrap();
     assert_eq!(
