@@ -84,7 +84,12 @@ fn the_pages_of_a_file_under_lease_are_counted_and_evicted_without_opening_it() 
     run(&mut nowait(["cache", "save", "-o", word(&saved), tree])).done();
     let text = fs::read_to_string(&saved).unwrap();
     assert!(text.contains(word(&leased)), "{text}");
-    run(&mut nowait(["evict", "--flush", tree])).done();
+    let said = run(&mut nowait(["evict", "--flush", word(&leased)]));
+    assert!(
+        said.code == Some(1) && said.err.ends_with(NOT_OPENED),
+        "{said:?}"
+    );
+    run(&mut nowait(["evict", tree])).done();
     let report = run(&mut nowait(["fincore", "-J", word(&leased)]))
         .done()
         .json();

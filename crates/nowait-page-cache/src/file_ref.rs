@@ -147,7 +147,8 @@ impl FileRef {
 
     /// The same for a look at the file's pages. A file under a lease for writing is not opened: the file
     /// is a duplicate of the holder's descriptor, which shares the holder's file position and flags. It
-    /// may be passed to fstat(2), cachestat(2), mmap(2) for a moment, posix_fadvise(2) and fdatasync(2).
+    /// may be passed to fstat(2), cachestat(2), mmap(2) for a moment, and posix_fadvise(2) with
+    /// POSIX_FADV_DONTNEED. fsync(2) would report a failed write here instead of to the holder.
     ///
     /// # Errors
     /// [`OpenError::Leased`] if that is not permitted.

@@ -13,11 +13,10 @@
 use std::collections::HashMap;
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{OFlags, Stat, major, minor};
+use rustix::fs::{AtFlags, CWD, OFlags, Stat, Statx, StatxFlags, major, minor, statx};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
@@ -99,11 +98,13 @@ impl Lease {
         let process = pidfd_open(pid.ok_or(Errno::SRCH)?, PidfdFlags::empty())?;
         let failed = |e: &std::io::Error| Errno::from_io_error(e).unwrap_or(Errno::IO);
         let entries = fs::read_dir(format!("/proc/{number}/fd")).map_err(|e| failed(&e))?;
+        let device = (major(stat.st_dev), minor(stat.st_dev));
+        let id = |found: &Statx| ((found.stx_dev_major, found.stx_dev_minor), found.stx_ino);
         let mut why = Errno::NOENT;
         for entry in entries.flatten() {
-            // Follows the link without opening the file.
-            let is_it = fs::metadata(entry.path())
-                .is_ok_and(|found| (found.dev(), found.ino()) == (stat.st_dev, stat.st_ino));
+            // Follows the link without opening the file or asking a server.
+            let is_it = statx(CWD, entry.path(), AtFlags::STATX_DONT_SYNC, StatxFlags::INO)
+                .is_ok_and(|found| id(&found) == (device, stat.st_ino));
             let fd = entry
                 .file_name()
                 .to_str()
