@@ -52,6 +52,7 @@ pub fn open_error(py: Python<'_>, why: OpenError, filename: &Bound<'_, PyAny>) -
             let text = "not a regular file or a block device".to_owned();
             os_error(py, Errno::INVAL, Some(text), filename)
         }
+        OpenError::Leased { .. } => os_error(py, Errno::AGAIN, Some(why.to_string()), filename),
     }
 }
 

@@ -94,7 +94,7 @@ pub fn residency(py: Python<'_>, file: &Bound<'_, PyAny>) -> PyResult<Residency>
 fn of_path(path: std::path::PathBuf) -> Result<Residency, OpenError> {
     let stat = rustix::fs::stat(&path)?;
     let kind = kind(&stat)?;
-    let (file, stat): (File, Stat) = FileRef::given(path, stat.st_ino, kind).open()?;
+    let (file, stat): (File, Stat) = FileRef::given(path, stat.st_ino, kind).look()?;
     examine(file.as_fd(), &stat)
 }
 

@@ -24,11 +24,11 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use nowait_ahead_channel::{Channel, Event, Kind, Missing, Reader, key};
+use nowait_page_cache::Leases;
 use rustix::process::{Resource, getrlimit};
 
 use crate::directory::Id;
 use crate::kept_file::{self, KeptFile};
-use crate::leases::Leases;
 use crate::process::{OtherRights, Process};
 use crate::readahead::Readahead;
 use crate::uses::{Processes, has_channel};

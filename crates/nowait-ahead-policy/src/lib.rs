@@ -28,7 +28,6 @@
 //!  cached       if a directory or a tree is cached already
 //!  directory    the identity of a directory, and how it is opened
 //!  uses         the files that a program has open or mapped
-//!  leases       the files that must not be opened
 //!  threads      if a thread has slept or read
 //! ```
 
@@ -42,7 +41,6 @@ mod follow;
 mod keeper;
 mod kept_file;
 mod learner;
-mod leases;
 mod process;
 mod readahead;
 mod threads;

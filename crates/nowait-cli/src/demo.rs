@@ -25,6 +25,7 @@ use report::{Backend, Report, Rows};
 use turn::{Figures, Turn};
 use way::Way;
 
+use crate::name::shown;
 use crate::output::Output;
 use crate::problem::{INTERRUPTED, Problem};
 use crate::size::Size;
@@ -123,7 +124,7 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
 fn demo(args: &Args) -> Result<ExitCode, Problem> {
     let stop = Stop::on_signals()?;
     let file = DemoFile::find(&args.path, args.size, &stop)?;
-    let mut report = Report::new(args.path.display(), &file, Backend::tried()?);
+    let mut report = Report::new(shown(&args.path), &file, Backend::tried()?);
     report.cached = measure(&file, Way::Cached, args.rounds, &stop)?;
     if !stop.asked() {
         report.why_not_cold = file.why_not_cold();

@@ -22,7 +22,9 @@ use report::Report;
 #[derive(clap::Args)]
 #[command(
     after_long_help = r#"Evicting uses posix_fadvise(2) with POSIX_FADV_DONTNEED for whole files. Pages
-that other programs have cached go, too. `nowait run --keep-cache` runs a program
+that other programs have cached go, too. A file under a lease for writing is evicted through
+its holder's descriptor, as in nowait-fincore(1). With --flush, or if that is not permitted, it is
+reported as a failure. `nowait run --keep-cache` runs a program
 and evicts only the pages that the program has added.
 
 Reasons why pages stay:

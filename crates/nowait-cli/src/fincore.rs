@@ -29,7 +29,7 @@ use crate::stop::Stop;
 use crate::terminal::Terminal;
 
 use column::{Columns, List};
-use nowait_page_cache::{LOOK, SeenInodes, examine};
+use nowait_page_cache::{FileRef, LOOK, SeenInodes, examine};
 use process::ProcessFiles;
 use report::{Form, Report};
 use row::{RangeFormat, Row};
@@ -60,6 +60,11 @@ DIRTY, WRITEBACK, EVICTED and RECENTLY_EVICTED have forms that end in _PAGES and
 cached to users who neither own the file nor may write to it. Such files are not in the sums of pages.
 A second name of a file is shown but not counted in the total. With -n, -o or --raw there is no total, and the
 reasons are printed on standard error. Pseudo filesystems such as /proc are not entered.
+
+A file on which another process holds a lease for writing (fcntl(2), F_SETLEASE) is not opened, because that
+would break the lease. It is looked at through a duplicate of the process's own descriptor (pidfd_getfd(2)),
+which needs the rights of ptrace(2), or reported as a failure. Leases of other PID namespaces are not known,
+nor are those that are taken at that moment.
 
 A PATH can also be a block device. Its pages are those that were read or written through the device, by a
 database or a program such as dd, and the metadata of some mounted filesystems. They are not the contents of
@@ -293,6 +298,7 @@ fn show(args: &Args, stop: &Stop) -> Result<ExitCode, Problem> {
                 .visit(Kinds::RegularAndBlockDevices, &messages, stop, each),
             false => processes.visit(each),
         },
+        FileRef::look,
         |file, stat| row::examine(file, stat, ranges),
         |found, examined| {
             let found = processes.named(found);

@@ -16,6 +16,7 @@ mod list;
 mod lock;
 mod memory;
 mod notify;
+mod own_file;
 mod plan;
 mod pressure;
 mod prometheus;
@@ -44,13 +45,14 @@ use nowait_page_cache::Allowed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::messages::say;
+use crate::name::DisplayPath;
 use crate::problem::Problem;
 use crate::size::Size;
 
 use events::EventQueue;
 use keeper::Keeper;
-use settings::Settings;
-use status_file::StatusFile;
+use memory::{Floor, Lookout};
+use settings::{Settings, SharedFile, prometheus_file};
 use watch::Watches;
 
 /// Keeps files resident in the page cache, within a budget.
@@ -59,7 +61,7 @@ use watch::Watches;
     after_long_help = r#"Runs until SIGTERM or Ctrl-C. The missing parts of the files are read, those of the first PATH
 first. The directories are watched with inotify(7): files that are replaced, extended or new are read within
 a second, and files that are removed or replaced are let go at once. Mapped files that other programs change,
-lower layers of overlayfs, and changes that other hosts make on a network filesystem raise no event. A sweep
+lower layers of overlayfs, mounts, and changes that other hosts make on a network filesystem raise no event. A sweep
 finds them.
 
 A sweep asks the kernel which pages are cached, and reads what is missing. Sweeps are 60 seconds apart. A
@@ -67,8 +69,14 @@ sweep of many files takes longer: it goes on in steps, which take a quarter of a
 kernel does not report which pages of a file are cached to users who neither own the file nor may write to
 it. Such files are read completely in each sweep, and a message says so.
 
+A file on which another process holds a lease for writing (fcntl(2)) is not opened, because that would break
+the lease. It is reported, counted as failed, and looked at again by the next sweep. While a file is locked,
+no process can take such a lease.
+
 With --lock, files are mapped and locked with mlock(2) as far as RLIMIT_MEMLOCK and half of vm.max_map_count
-allow; a process with CAP_IPC_LOCK has no such limit of bytes. If files are too many, the largest ones of a
+allow; a process with CAP_IPC_LOCK has no such limit of bytes. At most three quarters of the available memory
+are locked, the rest is touched. It is looked at ten times a second, and locks are released if other programs
+need it. If files are too many, the largest ones of a
 PATH are locked. The others, and files with holes, are read as with --touch, and a message for each PATH says
 how many. The filesystem of locked files cannot be unmounted. The kernel releases the locks when the process
 ends, also by SIGKILL.
@@ -83,7 +91,8 @@ Signals: SIGHUP reads the file of --paths again and starts a sweep; SIGTERM and 
 With NOTIFY_SOCKET, the program reports to the service manager (sd_notify(3)): READY=1 after the first look
 at all files, STATUS, RELOADING=1, STOPPING=1, and WATCHDOG=1 if WATCHDOG_USEC is set.
 
---prometheus writes a text file for the textfile collector of node_exporter, whose name must end in .prom.
+--prometheus writes a text file for the textfile collector of node_exporter, whose name must end in .prom. A
+file that is there is replaced only if an ended `nowait keep` has left it. The file is removed at the end.
 
 JSON (--status --json): one object. Sizes are in bytes, times in seconds since 1970.
   {
@@ -229,8 +238,9 @@ fn keep(args: &Args) -> Result<ExitCode, Problem> {
     signals.thread_block().map_err(failed)?;
     let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
     let signals = SignalFd::with_flags(&signals, flags).map_err(failed)?;
-    let status = match StatusFile::new() {
-        Ok(file) => Some(file),
+    let prometheus = metrics_file(args)?;
+    let status = match status_file::create() {
+        Ok(file) => Some(SharedFile::new(file)),
         Err(e) => {
             say(format_args!(
                 "nowait: there will be no status for --status: {e}"
@@ -255,32 +265,35 @@ fn keep(args: &Args) -> Result<ExitCode, Problem> {
         interval: Duration::from_secs(args.interval.into()),
         lock: args.lock,
         one_file_system: args.one_file_system,
-        prometheus: args.prometheus.clone(),
+        prometheus,
         status,
     };
+    let of_prometheus = settings.prometheus.iter().map(|(_, file)| file.clone());
+    let written: Vec<SharedFile> = of_prometheus.chain(settings.status.clone()).collect();
     let watches = Watches::new();
     let inotify = watches.descriptor();
     let queue = Arc::new(EventQueue::default());
     // The keeper's end is closed when it ends.
     let (ended, ends) = std::io::pipe().map_err(|e| Problem::of("pipe", e))?;
     let (its, is_watched) = (queue.clone(), trigger.is_some());
+    let floor = Arc::new(Floor::default());
+    let lookout = args.lock.then(|| Lookout::new(floor.clone()));
     let keeper = thread::Builder::new().name("keeper".into()).spawn(move || {
         let _ends = ends;
-        Keeper::new(settings, watches, its, is_watched).map(Keeper::run)
+        Keeper::new(settings, watches, its, is_watched, floor).map(Keeper::run)
     });
     let keeper = keeper.map_err(|e| Problem::of("cannot start a thread", e))?;
-    let sources = Sources {
+    let mut sources = Sources {
         signals,
         inotify,
         trigger,
+        lookout,
         ended,
     };
     let stopped = sources.forward(&queue);
     if stopped && !sources.has_ended(GRACE) {
         // It waits for a device that does not answer. The kernel releases all locks.
-        if let Some(file) = &args.prometheus {
-            settings::remove(file);
-        }
+        written.iter().for_each(SharedFile::remove);
         return Ok(ExitCode::SUCCESS);
     }
     match keeper.join() {
@@ -290,18 +303,35 @@ fn keep(args: &Args) -> Result<ExitCode, Problem> {
     }
 }
 
+/// The file of --prometheus, and its path.
+fn metrics_file(args: &Args) -> Result<Option<(PathBuf, SharedFile)>, Problem> {
+    let Some(path) = &args.prometheus else {
+        return Ok(None);
+    };
+    match prometheus_file(path.clone()) {
+        Ok(file) => Ok(Some((path.clone(), file))),
+        Err(why) => {
+            let path = DisplayPath(path);
+            let instead = "remove it, or name another file";
+            Err(Problem::Usage(format!("{path} {why}; {instead}")))
+        }
+    }
+}
+
 /// The sources of events.
 struct Sources {
     signals: SignalFd,
     inotify: Option<Arc<OwnedFd>>,
     trigger: Option<File>,
+    /// Only with --lock.
+    lookout: Option<Lookout>,
     ended: PipeReader,
 }
 
 impl Sources {
     /// Forwards events to the keeper until it ends or a signal asks to stop. Returns true if a signal
     /// has asked.
-    fn forward(&self, queue: &EventQueue) -> bool {
+    fn forward(&mut self, queue: &EventQueue) -> bool {
         let interval = notify::interval();
         let mut next = interval.map(|_| Instant::now());
         loop {
@@ -311,7 +341,13 @@ impl Sources {
                 notify::alive();
                 next = Some(Instant::now() + interval);
             }
-            let wait = next.map(|at| at.saturating_duration_since(Instant::now()));
+            if self.lookout.as_mut().is_some_and(Lookout::is_short) {
+                queue.post(|events| events.memory = true);
+                queue.interrupt();
+            }
+            let look = self.lookout.as_ref().map(|lookout| lookout.next);
+            let first = next.into_iter().chain(look).min();
+            let wait = first.map(|at| at.saturating_duration_since(Instant::now()));
             let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
             let mut polled = vec![
                 PollFd::new(&self.ended, PollFlags::IN),
@@ -332,16 +368,8 @@ impl Sources {
                 && polled
                     .last()
                     .is_some_and(|last| last.revents().contains(PollFlags::PRI));
-            while let Ok(Some(signal)) = self.signals.read_signal() {
-                if signal.ssi_signo == Signal::SIGHUP as u32 {
-                    notify::reloading();
-                    queue.post(|events| events.reload = true);
-                } else {
-                    notify::stopping();
-                    queue.post(|events| events.stop = true);
-                    queue.interrupt();
-                    return true;
-                }
+            if self.take_signals(queue) {
+                return true;
             }
             if has_pressure {
                 queue.post(|events| events.pressure = true);
@@ -354,6 +382,22 @@ impl Sources {
                 }
             }
         }
+    }
+
+    /// Forwards signals. Returns true if one has asked to stop.
+    fn take_signals(&self, queue: &EventQueue) -> bool {
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            if signal.ssi_signo == Signal::SIGHUP as u32 {
+                notify::reloading();
+                queue.post(|events| events.reload = true);
+            } else {
+                notify::stopping();
+                queue.post(|events| events.stop = true);
+                queue.interrupt();
+                return true;
+            }
+        }
+        false
     }
 
     /// Waits for the end of the keeper.

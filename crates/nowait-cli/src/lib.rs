@@ -30,6 +30,7 @@ mod selection;
 pub mod stop;
 pub mod terminal;
 mod unknown;
+mod usage;
 mod warm;
 
 use std::process::ExitCode;
@@ -102,7 +103,11 @@ enum Verb {
 
 /// Parses the arguments, runs the verb and returns the exit code.
 pub fn main() -> ExitCode {
-    let outcome = match Cli::parse().verb {
+    let verb = match Cli::try_parse() {
+        Ok(arguments) => arguments.verb,
+        Err(error) => return usage::report(&error),
+    };
+    let outcome = match verb {
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Demo(args) => demo::run(&args),
         Verb::Fincore(args) => fincore::run(&args),

@@ -11,12 +11,13 @@ use indicatif::ProgressBar;
 use nowait_page_cache::{Reporter, report_error};
 use rustix::io::Errno;
 
-use crate::name::DisplayPath;
+use crate::name::{shown, without_controls};
 use crate::progress::Progress;
 
 /// Prints a line on standard error. What cannot be printed there is lost: eprintln!() would end the
-/// program.
+/// program. Names in it are printed by [`shown`]; what has none is safe for a terminal all the same.
 pub fn say(line: impl Display) {
+    let line = without_controls(&line.to_string());
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
@@ -51,8 +52,8 @@ impl Messages {
 
     /// Prints a message that is not a failure.
     pub fn note(&self, path: &Path, why: impl Display) {
-        let shown = DisplayPath(path);
-        self.without_progress(|| say(format_args!("nowait: {shown}: {why}")));
+        let path = shown(path);
+        self.without_progress(|| say(format_args!("nowait: {path}: {why}")));
     }
 
     /// Runs `print` while the progress bar is cleared from the terminal.

@@ -25,6 +25,22 @@ impl<'a> Name<'a> {
     }
 }
 
+/// A file, directory or program for people. Names are printed by this, because others can choose them:
+/// control sequences of a name would reach the terminal.
+pub fn shown<P: AsRef<Path> + ?Sized>(path: &P) -> DisplayPath<'_> {
+    DisplayPath(path.as_ref())
+}
+
+/// Text for people that may contain names in their original form, for example messages of libraries. Lines
+/// that have control characters are quoted.
+pub fn without_controls(text: &str) -> String {
+    let lines = text.split('\n').map(|line| match line {
+        "" => String::new(),
+        line => shown(line).to_string(),
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 /// Bytes as text, and in hexadecimal digits if they are not UTF-8.
 pub fn text_and_hex(bytes: &[u8]) -> (Cow<'_, str>, Option<String>) {
     let hex = || {
@@ -82,6 +98,12 @@ mod tests {
     use std::ffi::OsStr;
 
     use super::*;
+
+    #[test]
+    fn control_sequences_of_messages_are_quoted() {
+        let text = "one: two\n\n\u{1b}[31m: it's\n";
+        assert_eq!(without_controls(text), "one: two\n\n$'\\033[31m: it\\'s'\n");
+    }
 
     #[test]
     fn paths_that_are_not_utf8_have_their_bytes_in_hexadecimal() {

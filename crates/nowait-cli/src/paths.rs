@@ -84,7 +84,12 @@ impl Paths {
         with: impl Fn(File, Stat) -> Result<T, OpenError> + Sync,
         take: impl FnMut(FileRef, Result<T, OpenError>) -> Result<(), E>,
     ) -> Result<(), E> {
-        examine(|each| self.visit(kinds, messages, stop, each), with, take)
+        examine(
+            |each| self.visit(kinds, messages, stop, each),
+            FileRef::look,
+            with,
+            take,
+        )
     }
 
     /// The options for walking trees.

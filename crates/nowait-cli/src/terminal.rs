@@ -32,9 +32,16 @@ impl Terminal {
                 .map(|size| size.ws_row.into())
                 .filter(|&lines| lines > 0),
             watched,
-            colour: watched && set("NO_COLOR").is_none(),
+            colour: watched && Terminal::wants_colour(),
             unicode: is_utf8(),
         }
+    }
+}
+
+impl Terminal {
+    /// Returns false if NO_COLOR is set to a non-empty value (no-color.org).
+    pub fn wants_colour() -> bool {
+        set("NO_COLOR").is_none()
     }
 }
 

@@ -39,7 +39,8 @@ const DETAILS: &str = "\
 Only ranges that are not cached are read. Holes are not read. The kernel does not report which pages of a
 file are cached to users who neither own the file nor may write to it; such files are read completely. During the run, the program checks how much memory is
 available and if the first files are still cached. It stops before new data evicts earlier data. At the
-end it counts the cached bytes. The access times of your own files are not changed.
+end it counts the cached bytes. The access times of your own files are not changed. A file under a
+lease for writing (fcntl(2)) of another process is not read, because opening it would break the lease.
 
 The pages stay in the page cache. `nowait run --keep-cache` runs a program that leaves no pages behind.";
 

@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -777,6 +778,64 @@ fn files_of_a_process_are_those_that_are_open_or_mapped() {
         "{table:?}"
     );
     assert_eq!(table.text().matches(word(&open)).count(), 1);
+}
+
+#[test]
+fn mapped_files_have_their_own_names() {
+    // /proc/PID/maps writes two of these names alike.
+    let dir = program::open_directory();
+    let names = ["a\nb", "a\\012b", "c (deleted)", "d\\012\n\\134e"];
+    let mapped = names.map(|name| cold(dir.path().join(name), MIB));
+    mapped.iter().for_each(|path| touch(path, 0..PAGE));
+    let script = "\
+import mmap, os, sys
+files = [os.open(path, os.O_RDONLY) for path in sys.argv[1:]]
+held = [mmap.mmap(file, 0, prot=mmap.PROT_READ) for file in files]
+[held[n][0] for n in range(len(held))]
+print('ready', flush=True)
+sys.stdin.read()";
+    for user in [0, 65534] {
+        // Python's mmap duplicates the descriptor.
+        let script = script.replace("print(", "os.closerange(3, 100)\nprint(");
+        let mut command = Command::new("python3");
+        command
+            .args(["-c", &script])
+            .args(&mapped)
+            .uid(user)
+            .gid(user);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = [0; 6];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+        let holder = Holder(child);
+        let pid = holder.0.id().to_string();
+        let words = ["fincore", "--pid", &pid, "-J"];
+        let (mut command, _copy) = as_nobody(words);
+        let said = match user {
+            0 => run(&mut nowait(words)),
+            _ => run(&mut command),
+        };
+        assert_eq!(said.err, "");
+        let report = said.json();
+        for path in &mapped {
+            let all = report["fincore"].as_array().unwrap();
+            let shown = all.iter().filter(|one| one["file"] == word(path));
+            assert_eq!(shown.count(), 1, "{user}: {}: {report:#}", path.display());
+        }
+        let of_dir = |one: &&Value| one["file"].as_str().unwrap().starts_with(word(dir.path()));
+        assert_eq!(
+            report["fincore"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(of_dir)
+                .count(),
+            4
+        );
+    }
 }
 
 #[test]

@@ -602,6 +602,37 @@ fn a_device_that_hangs_is_not_waited_for() {
 }
 
 #[test]
+fn a_filesystem_that_is_mounted_again_is_kept_again() {
+    let mount = mounted!(Filesystem::Ext4);
+    let tree = mount.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    let paths = [tree.join("file"), mount.path().join("given")];
+    paths.iter().for_each(|path| _ = cold(path.clone(), MIB));
+    mount.sync().unwrap();
+    let keep = Keep::start(&[word(&tree), word(&paths[1])]);
+    for round in 0..3 {
+        paths.iter().for_each(|path| wait_cached(path, MIB));
+        // Nothing of it stays open.
+        wait_until("the filesystem is not in use", || mount.remount().is_ok());
+        paths
+            .iter()
+            .for_each(|path| assert_eq!(cached_bytes(path), 0));
+        keep.reload();
+        paths.iter().for_each(|path| wait_cached(path, MIB));
+        wait_until("the status", || {
+            keep.status()["total"]["resident_estimated"] == (2 + round) * MIB
+        });
+        // The directories are watched again.
+        let new = cold(tree.join(format!("new-{round}")), MIB);
+        wait_cached(&new, MIB);
+        fs::rename(cold(mount.path().join("other"), MIB), &paths[1]).unwrap();
+        wait_cached(&paths[1], MIB);
+        mount.sync().unwrap();
+    }
+    keep.end();
+}
+
+#[test]
 fn the_unit_is_valid() {
     let file = "../../contrib/systemd/nowait-keep@.service";
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
@@ -643,6 +674,89 @@ fn numbers_for_prometheus_are_written_and_removed() {
     assert_eq!(fs::metadata(&metrics).unwrap().mode() & 0o777, 0o644);
     assert_eq!(keep.end(), "");
     assert!(!metrics.exists());
+}
+
+#[test]
+fn a_file_that_keep_has_not_written_is_neither_replaced_nor_removed() {
+    let dir = directory();
+    let path = cold(dir.path().join("file"), MIB);
+    let metrics = dir.path().join("a.prom");
+    let refused = |why: &str| {
+        for kept in [word(&path), "/nonexistent"] {
+            let said = keep(&["--prometheus", word(&metrics), kept]);
+            assert_eq!(said.code, Some(2), "{said:?}");
+            let name = word(&metrics);
+            let line = format!("nowait: {name} {why}; remove it, or name another file\n");
+            assert_eq!(said.err, line);
+        }
+    };
+    fs::write(&metrics, "notes").unwrap();
+    refused("exists, and `nowait keep` has not written it");
+    assert_eq!(fs::read(&metrics).unwrap(), b"notes");
+    fs::remove_file(&metrics).unwrap();
+    symlink("/nonexistent", &metrics).unwrap();
+    refused("exists, and is not a regular file");
+    fs::remove_file(&metrics).unwrap();
+
+    let mut running = Keep::start(&["--prometheus", word(&metrics), word(&path)]);
+    wait_until("the metrics", || metrics.exists());
+    refused("belongs to a `nowait keep` that runs");
+    assert!(metrics.exists());
+    // SIGKILL leaves the file behind, and it stays until the next process writes.
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    assert_eq!(
+        keep(&["--prometheus", word(&metrics), "/nonexistent"]).code,
+        Some(1)
+    );
+    assert!(metrics.exists());
+    let next = Keep::start(&["--prometheus", word(&metrics), word(&path)]);
+    let inode = fs::metadata(&metrics).unwrap().ino();
+    fs::rename(&metrics, dir.path().join("aside")).unwrap();
+    fs::write(&metrics, "notes").unwrap();
+    let (name, before) = (word(&metrics), next.said());
+    assert_eq!((before.as_str(), inode > 0), ("", true));
+    cold(dir.path().join("file"), 2 * MIB);
+    wait_until("the message", || next.said().contains(name));
+    next.end();
+    assert_eq!(fs::read(&metrics).unwrap(), b"notes");
+    assert_eq!(
+        keep(&["--prometheus", "/nonexistent/a.prom", "/nonexistent"]).code,
+        Some(1)
+    );
+}
+
+#[test]
+fn a_status_directory_may_have_other_files_and_be_that_of_several_pid_namespaces() {
+    let dir = open_directory();
+    let path = cold(dir.path().join("file"), MIB);
+    let runtime = open_directory();
+    fs::set_permissions(runtime.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let as_user = |words: &[&str]| {
+        let (mut command, copy) = as_nobody(words);
+        command.env("XDG_RUNTIME_DIR", runtime.path());
+        (command, copy)
+    };
+    let status = runtime.path().join("nowait/keep");
+    let (command, _copy) = as_user(&["keep", word(&path)]);
+    let first = Keep::ready(command);
+    let names = || fs::read_dir(&status).unwrap().count();
+    assert_eq!(names(), 1);
+    fs::write(status.join("notes.json"), "notes").unwrap();
+    let (command, _copy) = as_user(&["keep", word(&path)]);
+    let mut inner = Command::new("unshare");
+    inner.args(["--pid", "--fork", "--mount-proc", "--kill-child", "setpriv"]);
+    inner.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    inner.arg(command.get_program()).args(command.get_args());
+    inner.env("XDG_RUNTIME_DIR", runtime.path());
+    let second = Keep::ready(inner);
+    assert_eq!(names(), 3);
+    let (mut command, _copy) = as_user(&["keep", "--status", "--json"]);
+    let report = run(&mut command).json();
+    assert_eq!(report["instances"].as_array().unwrap().len(), 2);
+    drop(second);
+    first.end();
+    assert!(status.join("notes.json").exists());
 }
 
 #[test]
@@ -889,10 +1003,15 @@ fn files_with_several_names_count_once() {
     let keep = Keep::start(&["--lock", word(dir.path()), word(&path)]);
     wait_until("the lock", || keep.locked() == MIB);
     wait_until("the status", || keep.status()["total"]["locked"] == MIB);
-    assert_eq!(keep.status()["total"]["budget"], MIB);
+    let status = keep.status();
+    for key in ["budget", "size", "resident_estimated"] {
+        assert_eq!(status["total"][key], MIB, "{key}");
+        assert_eq!(status["paths"][0][key], MIB, "{key}");
+        assert_eq!(status["paths"][1][key], 0, "{key}");
+    }
+    assert_eq!(status["total"]["files"], 1);
     // One name goes, the file stays.
     fs::remove_file(dir.path().join("again")).unwrap();
-    wait_until("one name less", || keep.status()["total"]["files"] == 2);
     wait_until("the lock", || keep.locked() == MIB);
     evict(&path);
     assert_eq!(cached_bytes(&path), MIB);

@@ -38,6 +38,39 @@ threads = [threading.Thread(target=read, daemon=True) for _ in range(2)]
     Killed(group.around(&mut command).spawn().unwrap())
 }
 
+/// Memory that grows by 5 MiB every 0.3 s, until it is this many times as large.
+const GROWING: &str = "\
+import sys, time
+kept = []
+for _ in range(int(sys.argv[1])):
+    kept.append(bytearray(b'x') * (5 << 20))
+    time.sleep(0.3)
+print('grown')";
+
+#[test]
+fn locked_files_make_room_before_the_kernel_kills_a_process() {
+    let Some(group) = Group::new(150 * MIB) else {
+        return slowdisk::skip_or_fail("a cgroup with a memory controller");
+    };
+    let dir = directory();
+    let file = cold(dir.path().join("file"), 400 * MIB);
+    let mut command = nowait(["keep", "--lock", "--budget", "100%", word(&file)]);
+    let mut keep = Killed(group.around(&mut command).spawn().unwrap());
+    let pid = keep.0.id();
+    let locked = || {
+        let status = std::fs::read(format!("/proc/{pid}/status")).unwrap();
+        nowait_page_cache::proc::number_of(&status, "VmLck:").unwrap() << 10
+    };
+    wait_until("much is locked", || locked() > 90 * MIB);
+    assert!(locked() <= 150 * MIB / 4 * 3);
+    let mut neighbour = Command::new("python3");
+    neighbour.args(["-c", GROWING, "20"]);
+    assert_eq!(run(group.around(&mut neighbour)).done().text(), "grown\n");
+    assert!(keep.0.try_wait().unwrap().is_none(), "it was killed");
+    // The memory is free again.
+    wait_until("much is locked again", || locked() > 90 * MIB);
+}
+
 #[test]
 fn the_last_paths_are_given_up_first_and_come_back() {
     if !Path::new("/proc/pressure/memory").exists() {

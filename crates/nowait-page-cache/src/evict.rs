@@ -41,8 +41,14 @@ pub fn evict_all<E>(
     // Shared by the threads, so that only one of two names of a file is counted and evicted.
     let seen = Mutex::new(seen);
     let mut totals = Totals::default();
+    // A sync through the holder's descriptor would take the error of a failed write from the holder.
+    let open = match action {
+        Action::Evict { flush: true } => FileRef::open,
+        _ => FileRef::look,
+    };
     examine(
         visit,
+        open,
         |file, stat| eviction::evict(file, stat, action, &seen),
         |found, outcome| {
             match outcome {

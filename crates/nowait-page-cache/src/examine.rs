@@ -48,17 +48,22 @@ struct Results<T> {
     took: Duration,
 }
 
-/// Opens every file of a visit and calls `examine`, on several threads. Calls `take` with each
+/// Opens every file of a visit by `open` and calls `examine`, on several threads. `open` is
+/// [`FileRef::look`] if `examine` only looks at pages, otherwise [`FileRef::open`]. Calls `take` with each
 /// result, on the calling thread and in the order of the visit, until `take` returns an error.
 /// `visit` calls its argument with each file, and ends when that returns an error.
 pub fn examine<T: Send, E>(
     visit: impl FnOnce(&mut dyn FnMut(FileRef) -> Result<(), E>) -> Result<(), E>,
+    open: Open,
     examine: impl Fn(File, Stat) -> Result<T, OpenError> + Sync,
     mut take: impl FnMut(FileRef, Result<T, OpenError>) -> Result<(), E>,
 ) -> Result<(), E> {
     let (work, queue) = mpsc::channel();
     let queue = Mutex::new(queue);
-    let opener = Opener::default();
+    let opener = Opener {
+        open,
+        opened: RwLock::new(()),
+    };
     let examine = |found: &FileRef| opener.examine(found, &examine);
     thread::scope(|scope| {
         let mut pool = Pool {
@@ -91,11 +96,14 @@ pub fn examine<T: Send, E>(
     })
 }
 
+/// The way to open a file.
+type Open = fn(&FileRef) -> Result<(File, Stat), OpenError>;
+
 /// Opens the files of one visit.
-#[derive(Default)]
 struct Opener {
+    open: Open,
     /// Read-locked while a file is open.
-    open: RwLock<()>,
+    opened: RwLock<()>,
 }
 
 impl Opener {
@@ -107,21 +115,21 @@ impl Opener {
         examine: &impl Fn(File, Stat) -> Result<T, OpenError>,
     ) -> Result<T, OpenError> {
         // A panic of another thread cannot leave anything inconsistent.
-        let others = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        match found.open() {
+        let others = self.opened.read().unwrap_or_else(PoisonError::into_inner);
+        match (self.open)(found) {
             Err(why) if why.is_shortage() => {}
             opened => return opened.and_then(|(file, stat)| examine(file, stat)),
         }
         drop(others);
-        let _alone = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.opened.write().unwrap_or_else(PoisonError::into_inner);
         // The walk opens directories meanwhile, and closes them.
-        let mut opened = found.open();
+        let mut opened = (self.open)(found);
         for _ in 0..TRIES {
             match opened {
                 Err(why) if why.is_shortage() => thread::sleep(PAUSE),
                 _ => break,
             }
-            opened = found.open();
+            opened = (self.open)(found);
         }
         let (file, stat) = opened?;
         examine(file, stat)

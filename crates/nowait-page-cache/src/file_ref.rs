@@ -3,7 +3,8 @@
 //! have an effect.
 //!
 //! ```text
-//!  open with O_PATH ─► fstat: still of this type? ─► the same file for reading, by /proc/thread-self/fd
+//!  open with O_PATH ─► fstat: still of this type? ─► no lease for writing? ─► the same file for reading,
+//!                                                                            by /proc/thread-self/fd
 //! ```
 //! A file of a tree is opened relative to the tree's root, and no symbolic link is followed: a
 //! directory may be replaced by a link after it was listed.
@@ -19,6 +20,8 @@ use nowait::{Handle, walk};
 use rustix::fs::{Access, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use crate::device;
+use crate::leases::Lease;
 use crate::reporter::Reporter;
 
 /// The path of a file. The file may be removed or replaced before it is opened.
@@ -41,6 +44,14 @@ pub enum OpenError {
     Os(Errno),
     /// It is not of this type any more.
     Changed(FileType),
+    /// A process holds a lease for writing on it. Opening it would break the lease. `why` is the error
+    /// for which the process's own descriptor cannot be used, if that was tried.
+    Leased {
+        /// The process, if it is known.
+        holder: Option<u32>,
+        /// The error.
+        why: Option<Errno>,
+    },
 }
 
 impl OpenError {
@@ -49,6 +60,7 @@ impl OpenError {
         match self {
             OpenError::Os(errno) => Some(errno),
             OpenError::Changed(_) => None,
+            OpenError::Leased { why, .. } => Some(why.unwrap_or(Errno::AGAIN)),
         }
     }
 
@@ -78,6 +90,17 @@ impl fmt::Display for OpenError {
             OpenError::Os(errno) => errno.fmt(f),
             OpenError::Changed(FileType::BlockDevice) => f.write_str("not a block device any more"),
             OpenError::Changed(_) => f.write_str("not a regular file any more"),
+            OpenError::Leased { holder, why } => {
+                match holder {
+                    Some(pid) => write!(f, "process {pid} holds")?,
+                    None => f.write_str("a process holds")?,
+                }
+                f.write_str(" a lease for writing on it, which opening it would break")?;
+                match why {
+                    Some(why) => write!(f, "; the process's descriptor cannot be used: {why}"),
+                    None => Ok(()),
+                }
+            }
         }
     }
 }
@@ -111,15 +134,52 @@ impl FileRef {
     }
 
     /// Opens the file for reading, with O_NOATIME if that is allowed. Returns its metadata, too.
+    ///
+    /// # Errors
+    /// [`OpenError::Leased`] if a lease for writing is known that opening the file would break.
     pub fn open(&self) -> Result<(File, Stat), OpenError> {
+        let (path_fd, stat) = self.find()?;
+        match lease(&path_fd, &stat) {
+            Some(Lease { pid: holder, .. }) => Err(OpenError::Leased { holder, why: None }),
+            None => self.opened(&path_fd, stat),
+        }
+    }
+
+    /// The same for a look at the file's pages. A file under a lease for writing is not opened: the file
+    /// is a duplicate of the holder's descriptor, which shares the holder's file position and flags. It
+    /// may be passed to fstat(2), cachestat(2), mmap(2) for a moment, and posix_fadvise(2) with
+    /// POSIX_FADV_DONTNEED. fsync(2) would report a failed write here instead of to the holder.
+    ///
+    /// # Errors
+    /// [`OpenError::Leased`] if that is not permitted.
+    pub fn look(&self) -> Result<(File, Stat), OpenError> {
+        let (path_fd, stat) = self.find()?;
+        let Some(lease) = lease(&path_fd, &stat) else {
+            return self.opened(&path_fd, stat);
+        };
+        match lease.descriptor(&stat) {
+            Ok(file) => Ok((file.into(), stat)),
+            Err(errno) => Err(OpenError::Leased {
+                holder: lease.pid,
+                why: Some(errno),
+            }),
+        }
+    }
+
+    /// Opens the path with O_PATH, which breaks no lease.
+    fn find(&self) -> Result<(OwnedFd, Stat), OpenError> {
         let path_fd = self.resolve(OFlags::PATH | OFlags::CLOEXEC)?;
         let stat = rustix::fs::fstat(&path_fd)?;
-        if FileType::from_raw_mode(stat.st_mode) != self.kind {
-            return Err(OpenError::Changed(self.kind));
+        match FileType::from_raw_mode(stat.st_mode) == self.kind {
+            true => Ok((path_fd, stat)),
+            false => Err(OpenError::Changed(self.kind)),
         }
+    }
+
+    fn opened(&self, path_fd: &OwnedFd, stat: Stat) -> Result<(File, Stat), OpenError> {
         // Only the file's owner may use O_NOATIME.
-        let file = match self.for_reading(&path_fd, &stat, READING | OFlags::NOATIME) {
-            Err(OpenError::Os(Errno::PERM)) => self.for_reading(&path_fd, &stat, READING),
+        let file = match self.for_reading(path_fd, &stat, READING | OFlags::NOATIME) {
+            Err(OpenError::Os(Errno::PERM)) => self.for_reading(path_fd, &stat, READING),
             other => other,
         }?;
         Ok((file.into(), stat))
@@ -174,6 +234,13 @@ pub fn waiting(file: File) -> nowait::Result<Handle> {
     let _ = rustix::fs::fcntl_getfl(&file)
         .and_then(|flags| rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK));
     Handle::new(file)
+}
+
+/// The lease for writing that opening a file would break. Only regular files have leases.
+fn lease(path_fd: &OwnedFd, stat: &Stat) -> Option<Lease> {
+    let is_regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let is_distinct = || rustix::fs::fstatfs(path_fd).is_ok_and(|it| device::is_that_of_stat(&it));
+    is_regular.then(|| Lease::of(stat, is_distinct)).flatten()
 }
 
 fn has_proc() -> bool {

@@ -11,10 +11,12 @@
 //! may be used.
 
 mod batches;
+pub mod device;
 mod evict;
 mod examine;
 mod file_ref;
 mod holes;
+mod leases;
 mod populate;
 mod prefetch;
 pub mod proc;
@@ -35,6 +37,7 @@ pub use evict::{
 pub use examine::examine;
 pub use file_ref::{FileRef, OpenError, TreeRoot};
 pub use holes::data_ranges;
+pub use leases::Leases;
 pub use prefetch::{
     Allowed, Budget, Limits, Prefetcher, Progress, Recount, Request, Selection, Stamp, Stopped,
     Summary, engine,

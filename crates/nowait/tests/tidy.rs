@@ -4,7 +4,15 @@ use std::path::{Path, PathBuf};
 
 /// Every Rust file of the library: its path below `src`, and its text without the unit tests.
 fn sources() -> Vec<(PathBuf, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let found = sources_of("nowait");
+    assert!(found.len() > 20, "the library has more files than that");
+    found
+}
+
+/// The same for a crate of this name.
+fn sources_of(name: &str) -> Vec<(PathBuf, String)> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let root = crates.join(name).join("src");
     let mut dirs = vec![root.clone()];
     let mut found = Vec::new();
     while let Some(dir) = dirs.pop() {
@@ -22,7 +30,6 @@ fn sources() -> Vec<(PathBuf, String)> {
             }
         }
     }
-    assert!(found.len() > 20, "the library has more files than that");
     found
 }
 
@@ -306,6 +313,26 @@ fn the_library_never_prints_exits_or_panics() {
         "unreachable!",
     ];
     only_in(&[], &words, "errors go to the caller");
+}
+
+#[test]
+fn names_are_printed_without_their_control_sequences() {
+    // `nowait::DisplayPath` quotes them. Standard error is written by messages.rs, which quotes the rest.
+    let refused = [".display()", "println!", "eprint", "print!("];
+    let mut wrong = Vec::new();
+    for name in ["nowait-cli", "nowait-page-cache", "nowait-ahead-policy"] {
+        for (path, text) in sources_of(name) {
+            let lines = code(&text).filter(|(_, line)| refused.iter().any(|it| line.contains(it)));
+            let lines =
+                lines.map(|(n, line)| format!("{name}/{}:{n}: {}", path.display(), line.trim()));
+            wrong.extend(lines);
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "print names by DisplayPath:\n{}",
+        wrong.join("\n")
+    );
 }
 
 #[test]

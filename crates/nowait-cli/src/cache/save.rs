@@ -44,7 +44,7 @@ const DETAILS: &str = "\
 FILE is created when the snapshot is complete. FILE and its directory are synced (fsync(2)) before the
 command ends. An existing FILE is not replaced, except with --force, which replaces only a complete
 snapshot. Files without cached pages are not listed. A file with several names is listed under the
-first one found.";
+first one found. A file under a lease for writing is looked at as by nowait-fincore(1).";
 
 const EXIT_STATUS: &str = "\
 Examples:
@@ -89,9 +89,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
     let directory = File::open(target.directory()).map_err(failed)?;
     target.put(saved.out)?;
     directory.sync_all().map_err(failed)?;
-    // The reader may have closed the pipe.
-    let _ = writeln!(io::stdout(), "{}", saved.sums);
-    Ok(code)
+    match writeln!(io::stdout(), "{}", saved.sums).map_err(Problem::from) {
+        Ok(()) | Err(Problem::Closed) => Ok(code),
+        Err(problem) => Err(problem),
+    }
 }
 
 /// Syncs a file in a thread, so that this one goes on after a stop request, and removes the file.

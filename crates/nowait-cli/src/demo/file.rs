@@ -14,6 +14,7 @@ use rustix::fs::{Advice, StatVfs};
 use rustix::process::{Resource, getrlimit};
 
 use super::way::{BLOCK, Way};
+use crate::name::shown;
 use crate::problem::Problem;
 use crate::proc::available_memory;
 use crate::progress::Progress;
@@ -55,7 +56,7 @@ pub struct DemoFile {
 impl DemoFile {
     /// Makes a file in the directory `path`, or opens the file `path`.
     pub fn find(path: &Path, size: Size, stop: &Stop) -> Result<DemoFile, Problem> {
-        let failed = |e| Problem::of(path.display(), e);
+        let failed = |e| Problem::of(shown(&path), e);
         let meta = path.metadata().map_err(failed)?;
         let temporary = meta.is_dir();
         let file = if temporary {
@@ -64,7 +65,7 @@ impl DemoFile {
             File::open(path).map_err(failed)?
         } else {
             let message = "neither a file nor a directory; name one of those";
-            return Err(Problem::of(path.display(), message));
+            return Err(Problem::of(shown(&path), message));
         };
         let len = file.metadata().map_err(failed)?.len().min(size.0);
         if len < SMALLEST {
@@ -72,7 +73,7 @@ impl DemoFile {
                 "the file has {len} bytes; name one of at least {}, or a directory",
                 Size(SMALLEST)
             );
-            return Err(Problem::of(path.display(), message));
+            return Err(Problem::of(shown(&path), message));
         }
         // Reads at random places gain nothing from readahead.
         let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
@@ -184,7 +185,7 @@ impl DemoFile {
 
 /// A file without a name, with data that does not compress, written to its disk.
 fn temporary_file(dir: &Path, size: Size, stop: &Stop) -> Result<File, Problem> {
-    let what = || format!("cannot write a file of {size} in {}", dir.display());
+    let what = || format!("cannot write a file of {size} in {}", shown(&dir));
     let hint = "name a smaller --size, another directory, or a file that exists";
     let space = rustix::fs::statvfs(dir).map_err(|e| Problem::of(what(), e))?;
     let free = |space: &StatVfs| space.f_bavail.saturating_mul(space.f_frsize);

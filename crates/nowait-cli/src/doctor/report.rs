@@ -6,6 +6,8 @@ use super::checks::{Alignment, Checks, FalseEnds};
 use super::fact::Facts;
 use super::test_file::{Selected, TestFile};
 
+use crate::name::shown;
+
 /// The version of the JSON format.
 const JSON_FORMAT: u32 = 1;
 /// The break-even hit rate of fincore() + pread() and preadv2(), from the kernel mailing list in
@@ -177,7 +179,7 @@ impl Report {
         let known = test_file.filesystem();
         let (tried_on, why) = match &test_file.selected {
             Selected::Temporary(_, dir) => {
-                (Some(format!("a temporary file in {}", dir.display())), None)
+                (Some(format!("a temporary file in {}", shown(&dir))), None)
             }
             Selected::Given(why) => (
                 Some("the file itself, read-only".to_owned()),
@@ -191,7 +193,7 @@ impl Report {
             machine,
             kernel,
             filesystem: Filesystem {
-                path: test_file.path.display().to_string(),
+                path: test_file.path.to_string_lossy().into_owned(),
                 name: known.and_then(|fs| fs.name()),
                 device: known.map(|fs| {
                     let dev = fs.device();

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use nowait::filesystem::Filesystem;
 use rustix::fs::{Advice, AtFlags, CWD, Mode, OFlags, StatxFlags};
 
+use crate::name::shown;
+
 /// The number of pages of a temporary file: enough for some hundred cold reads, and few enough to
 /// be written quickly.
 const PAGES: u64 = 512;
@@ -45,15 +47,15 @@ impl TestFile {
                 std::io::ErrorKind::NotFound => "name a file or directory that exists",
                 _ => "name one that you may access",
             };
-            format!("{}: {e}; {hint}", path.display())
+            format!("{}: {e}; {hint}", shown(&path))
         })?;
         let meta = real
             .metadata()
-            .map_err(|e| format!("{}: {e}; name one that you may access", path.display()))?;
+            .map_err(|e| format!("{}: {e}; name one that you may access", shown(&path)))?;
         if !meta.is_file() && !meta.is_dir() {
             return Err(format!(
                 "{}: neither a file nor a directory; name one of those",
-                path.display()
+                shown(&path)
             ));
         }
         let dir = if meta.is_dir() {
@@ -64,7 +66,7 @@ impl TestFile {
         let given = File::open(&real);
         let temporary = if same_mount(&real, dir) {
             temporary(dir)
-                .map_err(|e| format!("cannot create a temporary file in {}: {e}", dir.display()))
+                .map_err(|e| format!("cannot create a temporary file in {}: {e}", shown(&dir)))
         } else {
             Err("the file is a mount point, and its directory is on another mount".into())
         };
@@ -72,7 +74,7 @@ impl TestFile {
             (Ok(file), _) => Selected::Temporary(file, dir.to_owned()),
             (Err(why), Ok(_)) if meta.is_file() => Selected::Given(why),
             (Err(why), Err(e)) if meta.is_file() => {
-                Selected::None(format!("{why}; cannot read {}: {e}", path.display()))
+                Selected::None(format!("{why}; cannot read {}: {e}", shown(&path)))
             }
             (Err(why), _) => Selected::None(format!("{why}; name a readable file in it instead")),
         };

@@ -6,6 +6,7 @@ use std::fmt::{self, Display, Write};
 use super::checks::FalseEnds;
 use super::fact::Fact;
 use super::report::{Filesystem, NotMeasured, Report, SEED_BREAK_EVEN};
+use crate::name::shown;
 
 /// The maximum width of the text.
 const WIDTH: usize = 80;
@@ -172,7 +173,7 @@ impl TextReport {
     }
 
     fn filesystem(&mut self, fs: &Filesystem) {
-        self.heading(format_args!("Filesystem of {}", fs.path));
+        self.heading(format_args!("Filesystem of {}", shown(&fs.path)));
         let name = fs.name.unwrap_or("unknown kind");
         let device = fs.device.as_deref().unwrap_or("unknown");
         self.beside("type", None, &format!("{name}, device {device}"));

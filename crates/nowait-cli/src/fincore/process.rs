@@ -4,6 +4,7 @@
 //! files, and those of another mount namespace, are the files that the process uses.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -11,8 +12,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use nowait_page_cache::proc::{self, Mapping};
-use nowait_page_cache::{FileRef, PseudoDevices};
-use rustix::fs::FileType;
+use nowait_page_cache::{FileRef, PseudoDevices, device};
+use rustix::fs::{FileType, major, minor};
 use rustix::io::Errno;
 
 use crate::messages::Messages;
@@ -86,20 +87,15 @@ impl ProcessFiles {
         let maps = fs::read(directory.join("maps"))?;
         let mut reported = HashSet::new();
         for mapping in proc::lines(&maps).filter_map(Mapping::of) {
-            let name = written(&mapping.path);
+            let place = Place::of(&mapping, directory);
+            let name = place.name(&mapping);
             // Shared memory without a name, such as /dev/zero (deleted), is a file of the kernel.
             if !name.is_absolute() || self.found.contains(&(mapping.inode, name.clone())) {
                 continue;
             }
-            let addresses = format!("{:x}-{:x}", mapping.addresses.start, mapping.addresses.end);
-            let below = name.strip_prefix("/").unwrap_or(&name);
-            let links = [
-                directory.join("map_files").join(addresses),
-                directory.join("root").join(below),
-            ];
-            let is_it = |stat: &Metadata| stat.ino() == mapping.inode;
+            let links = [place.link.clone(), place.below_root(&name)];
             let found = links.into_iter().find_map(|link| {
-                let stat = fs::metadata(&link).ok().filter(is_it)?;
+                let stat = is_mapped(&link, &mapping)?;
                 Some((link, stat))
             });
             match found {
@@ -133,21 +129,65 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }
 
-/// The path that is written in /proc/PID/maps; see [`proc::in_maps`].
-fn written(escaped: &[u8]) -> PathBuf {
-    let mut bytes = Vec::with_capacity(escaped.len());
-    let mut rest = escaped;
-    while let Some((&byte, behind)) = rest.split_first() {
-        match rest.strip_prefix(b"\\012") {
-            Some(behind) => {
-                bytes.push(b'\n');
-                rest = behind;
-            }
-            None => {
-                bytes.push(byte);
-                rest = behind;
-            }
+/// The ways to the file of a mapping.
+struct Place {
+    /// The link in /proc/PID/map_files.
+    link: PathBuf,
+    /// /proc/PID/root.
+    root: PathBuf,
+}
+
+impl Place {
+    fn of(mapping: &Mapping, directory: &Path) -> Place {
+        let addresses = format!("{:x}-{:x}", mapping.addresses.start, mapping.addresses.end);
+        Place {
+            link: directory.join("map_files").join(addresses),
+            root: directory.join("root"),
         }
     }
-    std::ffi::OsString::from_vec(bytes).into()
+
+    /// The path of the file. /proc/PID/maps writes a newline as \012, and these four characters, too. The
+    /// link has the path as it is; without it, the file at the path decides.
+    fn name(&self, mapping: &Mapping) -> PathBuf {
+        let written: &Path = OsStr::from_bytes(&mapping.path).as_ref();
+        let decoded = decoded(&mapping.path);
+        if decoded == written {
+            return decoded;
+        }
+        if let Ok(name) = fs::read_link(&self.link) {
+            return name;
+        }
+        match is_mapped(&self.below_root(&decoded), mapping) {
+            Some(_) => decoded,
+            None => written.to_owned(),
+        }
+    }
+
+    fn below_root(&self, name: &Path) -> PathBuf {
+        self.root.join(name.strip_prefix("/").unwrap_or(name))
+    }
+}
+
+/// The metadata of the file at a path, if it is the mapped one.
+fn is_mapped(path: &Path, mapping: &Mapping) -> Option<Metadata> {
+    let stat = fs::metadata(path).ok()?;
+    let number = (major(stat.dev()), minor(stat.dev()));
+    let may_differ = || rustix::fs::statfs(path).is_ok_and(|it| !device::is_that_of_stat(&it));
+    let is_it = stat.ino() == mapping.inode && (number == mapping.device || may_differ());
+    is_it.then_some(stat)
+}
+
+/// A path of /proc/PID/maps with newlines for \012.
+fn decoded(written: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(written.len());
+    let mut rest = written;
+    while let Some((&byte, behind)) = rest.split_first() {
+        let (byte, behind) = match rest.strip_prefix(b"\\012") {
+            Some(behind) => (b'\n', behind),
+            None => (byte, behind),
+        };
+        bytes.push(byte);
+        rest = behind;
+    }
+    OsString::from_vec(bytes).into()
 }

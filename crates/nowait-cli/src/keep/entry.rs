@@ -96,6 +96,8 @@ pub struct Entry {
     pub unknown: Option<Reason>,
     /// The file has other names.
     pub linked: bool,
+    /// Another name of the file comes before this one. Only that one is kept and counted.
+    pub again: bool,
     /// The file has holes.
     pub sparse: bool,
     /// All planned bytes were resident once. If some are missing, they were evicted.

@@ -21,6 +21,8 @@ pub struct Events {
     pub overflowed: bool,
     /// The kernel reports memory pressure.
     pub pressure: bool,
+    /// Less memory is available than is left to other programs.
+    pub memory: bool,
     /// SIGHUP: the paths are to be read again.
     pub reload: bool,
     /// SIGTERM or SIGINT.
@@ -53,13 +55,14 @@ impl Events {
             self.overflow();
         }
         self.pressure |= more.pressure;
+        self.memory |= more.memory;
         self.reload |= more.reload;
         self.stop |= more.stop;
     }
 
     fn is_empty(&self) -> bool {
         let events = self.changed.is_empty() && self.ended.is_empty() && !self.overflowed;
-        events && !self.pressure && !self.reload && !self.stop
+        events && !self.pressure && !self.memory && !self.reload && !self.stop
     }
 }
 
@@ -95,7 +98,7 @@ impl EventQueue {
         let stop = Stop::default();
         *self.work.lock().unwrap_or_else(PoisonError::into_inner) = stop.clone();
         let events = self.lock();
-        if events.pressure || events.stop {
+        if events.pressure || events.memory || events.stop {
             // The reason was posted, and the request before this one was interrupted.
             stop.request();
         }

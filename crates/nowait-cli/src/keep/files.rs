@@ -146,6 +146,7 @@ impl Files {
         let part = self.part;
         let done: Result<(), Infallible> = examine(
             |each| files.try_for_each(each),
+            FileRef::open,
             |file, stat| {
                 let part = part.filter(|(id, _)| *id == (stat.st_dev, stat.st_ino));
                 Look::at(&file, &stat, part.map_or(u64::MAX, |(_, planned)| planned))

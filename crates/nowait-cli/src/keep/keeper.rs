@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::events::{EventQueue, Events};
 use super::files::Files;
-use super::memory::{self, Memory};
+use super::memory::{self, Floor, Memory};
 use super::notify;
 use super::plan::Plan;
 use super::report::Reports;
@@ -76,7 +76,7 @@ pub struct Keeper {
 
 impl Keeper {
     /// Reads the list of paths, and looks at all files once. `pressure_watched`: the kernel reports
-    /// memory pressure.
+    /// memory pressure. `floor` is set while files are locked.
     ///
     /// # Errors
     /// A message, if none of the paths can be kept.
@@ -85,13 +85,14 @@ impl Keeper {
         watches: Watches,
         queue: Arc<EventQueue>,
         pressure_watched: bool,
+        floor: Arc<Floor>,
     ) -> Result<Keeper, String> {
         let now = Instant::now();
         let reports = Reports::default();
         let paths = settings.paths(&reports)?;
         let mut keeper = Keeper {
             files: Files::new(watches, reports, settings.one_file_system),
-            memory: Memory::new(settings.budget, pressure_watched),
+            memory: Memory::new(settings.budget, pressure_watched, floor),
             plan: Plan::new(settings.lock),
             work: Work::new(settings.rate),
             started: now,
@@ -185,6 +186,9 @@ impl Keeper {
         if events.pressure {
             self.handle_pressure();
         }
+        if events.memory {
+            self.next_memory = Instant::now();
+        }
         for watch in events.ended {
             self.files.watches.forget(watch);
         }
@@ -267,7 +271,9 @@ impl Keeper {
     fn make_plan(&mut self) {
         let locked = self.plan.locked(&self.files);
         let limit = self.memory.limit(locked);
-        let targets = self.plan.make(&mut self.files, limit);
+        let lockable = self.memory.lockable(locked);
+        let targets = self.plan.make(&mut self.files, limit, lockable);
+        self.memory.set_floor(lockable, self.plan.locks() > 0);
         self.work.replace(targets);
         self.changed_status();
     }
@@ -303,7 +309,9 @@ impl Keeper {
         let locked = self.plan.locked(&self.files);
         let eased = self.memory.recover(locked);
         let limit = self.memory.limit(locked);
-        if eased || self.plan.is_outdated(limit) {
+        let lockable = self.memory.lockable(locked);
+        self.memory.set_floor(lockable, self.plan.locks() > 0);
+        if eased || self.plan.is_outdated(limit, lockable) {
             self.make_plan();
             self.work.by_sweep = true;
         }

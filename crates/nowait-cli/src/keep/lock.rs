@@ -110,6 +110,9 @@ pub struct Limits {
     pub bytes: u64,
     /// The number of mappings.
     pub mappings: usize,
+    /// The number of bytes that leave memory to other programs, and if these are too few for some file.
+    pub available: u64,
+    pub is_cut: bool,
 }
 
 impl Limits {
@@ -136,7 +139,12 @@ impl Limits {
         let most = proc::number(proc::read("/proc/sys/vm/max_map_count").trim_ascii());
         // The other half is for the program itself, its libraries and its threads.
         let mappings = (most.unwrap_or(MAX_MAPPINGS) / 2) as usize;
-        Limits { bytes, mappings }
+        Limits {
+            bytes,
+            mappings,
+            available: u64::MAX,
+            is_cut: false,
+        }
     }
 }
 

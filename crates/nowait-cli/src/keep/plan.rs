@@ -15,8 +15,12 @@ use crate::size::Size;
 pub struct Plan {
     /// The limits of locking; `None` if nothing is to be locked.
     locking: Option<Limits>,
-    /// The bytes that may be kept.
+    /// The bytes that may be kept, and that may be locked.
     limit: u64,
+    lockable: u64,
+    /// The bytes that are to be locked, and if more would be without `lockable`.
+    locks: u64,
+    is_lock_cut: bool,
     /// All files fit into the limit, and take this much of it in whole pages.
     fits: Option<u64>,
     /// The time that it took to make the plan.
@@ -29,6 +33,9 @@ impl Plan {
         Plan {
             locking: lock.then(Limits::here),
             limit: 0,
+            lockable: 0,
+            locks: 0,
+            is_lock_cut: false,
             fits: None,
             took: Duration::ZERO,
         }
@@ -42,9 +49,18 @@ impl Plan {
         }
     }
 
-    /// Returns true if another limit is a reason to plan again. Small changes of the available memory
+    /// The bytes that are to be locked.
+    pub fn locks(&self) -> u64 {
+        self.locks
+    }
+
+    /// Returns true if other limits are a reason to plan again. Small changes of the available memory
     /// are none.
-    pub fn is_outdated(&self, limit: u64) -> bool {
+    pub fn is_outdated(&self, limit: u64, lockable: u64) -> bool {
+        let room = self.lockable.saturating_add(self.lockable / 8);
+        if self.locks > lockable || self.is_lock_cut && lockable > room {
+            return true;
+        }
         let shrunk = limit < self.limit - self.limit / 32;
         let grown = limit > self.limit.saturating_add(self.limit / 8);
         match self.fits {
@@ -53,9 +69,9 @@ impl Plan {
         }
     }
 
-    /// Divides the limit among the files, in their order, and lets the rest go. Returns the files that
-    /// are to be read or locked.
-    pub fn make(&mut self, files: &mut Files, limit: u64) -> Vec<Target> {
+    /// Divides the limit among the files, in their order, and lets the rest go. Of all files, `lockable`
+    /// bytes are locked at most. Returns the files that are to be read or locked.
+    pub fn make(&mut self, files: &mut Files, limit: u64, lockable: u64) -> Vec<Target> {
         let began = Instant::now();
         let mut left = limit;
         let mut fits = true;
@@ -63,9 +79,14 @@ impl Plan {
         let several = files.roots.len() > 1;
         let (mut smaller, mut part) = (Vec::new(), None);
         let mut locking = self.locking;
+        if let Some(limits) = &mut locking {
+            limits.available = lockable;
+        }
         for (number, root) in files.roots.iter_mut().enumerate() {
             for (directory, name, entry) in root.entries_mut() {
-                let again = (several || entry.linked) && !seen.insert(entry.id);
+                let may_repeat = (several || entry.linked) && entry.id != (0, 0);
+                let again = may_repeat && !seen.insert(entry.id);
+                entry.again = again;
                 let wanted = if again { 0 } else { in_pages(entry.size) };
                 let given = wanted.min(left);
                 left -= given;
@@ -95,6 +116,9 @@ impl Plan {
             }
         }
         self.limit = limit;
+        self.lockable = lockable;
+        self.locks = locking.map_or(0, |left| lockable - left.available);
+        self.is_lock_cut = locking.is_some_and(|left| left.is_cut);
         self.fits = (fits && self.locking.is_none()).then_some(limit - left);
         for (target, planned, id) in smaller {
             evict_behind(&files.file(&target), planned, id);
@@ -147,8 +171,17 @@ fn plan_locks(root: &mut Root, left: &mut Limits) -> Option<String> {
         } else if entry.planned > 0 {
             given = wanted.min(left.bytes);
         }
+        // The available memory changes all the time: no message says what it leaves out.
+        let wanted = if given > left.available {
+            left.available
+        } else {
+            wanted
+        };
+        left.is_cut |= given > left.available;
+        given = given.min(left.available);
         if given > 0 {
             left.bytes -= given;
+            left.available -= given;
             left.mappings -= 1;
             of_least -= usize::from(entry.planned == least);
         }

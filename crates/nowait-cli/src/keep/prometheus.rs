@@ -64,9 +64,12 @@ const METRICS: [Metric; 9] = [
     ),
 ];
 
+/// The beginning of the file, by which it is known.
+pub const BEGIN: &str = "# `nowait keep` ";
+
 /// The text of the file. `name` tells the files of several processes apart.
 pub fn text(status: &Status, name: &str) -> String {
-    let mut text = String::new();
+    let mut text = format!("{BEGIN}writes this file while it runs, and removes it at its end.\n");
     let keep = escaped(name);
     // Writing to a string does not fail.
     for (name, kind, meaning, value) in METRICS {

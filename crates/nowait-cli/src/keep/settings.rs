@@ -1,14 +1,15 @@
 //! The settings of a run, the list of paths, and the files that the status is written to.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nowait_page_cache::Allowed;
 
+use super::own_file::OwnFile;
 use super::report::Reports;
 use super::status::Status;
-use super::status_file::{StatusFile, replace};
-use super::{list, prometheus};
+use super::{list, prometheus, status_file};
 use crate::name::DisplayPath;
 
 /// The mode of the file for Prometheus: its collector is another user.
@@ -24,9 +25,33 @@ pub struct Settings {
     pub interval: Duration,
     pub lock: bool,
     pub one_file_system: bool,
-    pub prometheus: Option<PathBuf>,
-    /// `None` if there is no directory for it.
-    pub status: Option<StatusFile>,
+    /// The file for Prometheus, and its path.
+    pub prometheus: Option<(PathBuf, SharedFile)>,
+    /// The file for --status; `None` if there is no directory for it.
+    pub status: Option<SharedFile>,
+}
+
+/// A file that is removed at the end, also if the keeper does not end because it waits for a device.
+#[derive(Clone)]
+pub struct SharedFile(Arc<Mutex<OwnFile>>);
+
+impl SharedFile {
+    /// A file that the keeper writes.
+    pub fn new(file: OwnFile) -> SharedFile {
+        SharedFile(Arc::new(Mutex::new(file)))
+    }
+
+    /// Removes the file, unless it is being written.
+    pub fn remove(&self) {
+        if let Ok(mut file) = self.0.try_lock() {
+            file.remove();
+        }
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut OwnFile) -> T) -> T {
+        // A panic cannot leave the value inconsistent.
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl Settings {
@@ -46,31 +71,26 @@ impl Settings {
     /// Writes the status. Failures are reported.
     pub fn write(&self, status: &Status, reports: &Reports) {
         if let Some(file) = &self.status
-            && let Err(e) = file.write(status)
+            && let Err(e) = file.with(|file| status_file::write(file, status))
         {
             reports.say(format_args!(
                 "the status for --status cannot be written: {e}"
             ));
         }
-        if let Some(file) = &self.prometheus {
-            let name = file.file_stem().unwrap_or_default().to_string_lossy();
+        if let Some((path, file)) = &self.prometheus {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
             let text = prometheus::text(status, &name);
-            if let Err(e) = replace(file, text.as_bytes(), PUBLIC) {
-                reports.say_of(file, e);
+            if let Err(e) = file.with(|file| file.write(text.as_bytes())) {
+                reports.say_of(path, e);
             }
         }
     }
 }
 
-impl Drop for Settings {
-    fn drop(&mut self) {
-        if let Some(file) = &self.prometheus {
-            remove(file);
-        }
-    }
-}
-
-/// Removes the file for Prometheus: numbers of a process that has ended are wrong.
-pub fn remove(file: &Path) {
-    let _ = std::fs::remove_file(file);
+/// The file for Prometheus. Numbers of a process that has ended are wrong, so it is removed at the end.
+///
+/// # Errors
+/// The reason why a file that is there must not be replaced.
+pub fn prometheus_file(path: PathBuf) -> Result<SharedFile, String> {
+    OwnFile::claim(path, PUBLIC, prometheus::BEGIN).map(SharedFile::new)
 }

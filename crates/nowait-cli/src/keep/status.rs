@@ -77,7 +77,8 @@ impl Numbers {
 }
 
 impl PathStatus {
-    /// The sums over the files of a path.
+    /// The sums over the files of a path. A file with several names, or below several paths, counts once,
+    /// at its first place.
     pub fn of(root: &Root) -> PathStatus {
         let (path, path_hex) = text_and_hex(root.path.as_os_str().as_bytes());
         let mut numbers = Numbers {
@@ -86,7 +87,7 @@ impl PathStatus {
             ..Numbers::default()
         };
         let mut unknown = None;
-        for (_, _, entry) in root.entries() {
+        for (_, _, entry) in root.entries().filter(|(_, _, entry)| !entry.again) {
             numbers.add(&Numbers {
                 files: 1,
                 size: entry.size,

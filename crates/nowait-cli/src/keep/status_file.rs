@@ -2,76 +2,48 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nowait_page_cache::proc;
 use serde_json::{Value, json};
 
+use super::own_file::{self, OwnFile};
 use super::status::Status;
 use crate::messages::say;
+use crate::name::DisplayPath;
 use crate::output::Output;
 use crate::problem::Problem;
 use crate::terminal::Terminal;
 
-/// A file of this process, which is removed at its end.
-pub struct StatusFile(PathBuf);
+/// The mode of the file.
+const PRIVATE: u32 = 0o600;
 
-impl StatusFile {
-    /// Chooses the name. Files of processes that have ended are removed.
-    ///
-    /// # Errors
-    /// If there is no directory for it.
-    pub fn new() -> io::Result<StatusFile> {
-        let directory = directory()?;
-        make(&directory)?;
-        for (path, name) in files(&directory) {
-            if !is_running(&name) {
-                let _ = fs::remove_file(path);
-            }
-        }
-        let pid = std::process::id();
-        let start = start_of(pid).unwrap_or(0);
-        Ok(StatusFile(directory.join(format!("{pid}-{start}.json"))))
-    }
-
-    /// Replaces the contents.
-    ///
-    /// # Errors
-    /// Of the system calls.
-    pub fn write(&self, status: &Status) -> io::Result<()> {
-        let mut text = serde_json::to_vec(status)?;
-        text.push(b'\n');
-        replace(&self.0, &text, 0o600)
-    }
+/// A file for this process, which is removed at its end. Files of processes that have ended are removed.
+///
+/// # Errors
+/// If there is no directory for it.
+pub fn create() -> io::Result<OwnFile> {
+    let directory = directory()?;
+    make(&directory)?;
+    files(&directory)
+        .iter()
+        .for_each(|path| own_file::remove_left(path));
+    let pid = std::process::id();
+    let start = start_of(pid).unwrap_or(0);
+    let path = directory.join(format!("{pid}-{start}.json"));
+    Ok(OwnFile::new(path, PRIVATE))
 }
 
-impl Drop for StatusFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-/// Writes a file beside the old one, and renames it.
+/// Writes the status of this process.
 ///
 /// # Errors
 /// Of the system calls.
-pub fn replace(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let mut file = tempfile::Builder::new()
-        .prefix(".nowait-keep-")
-        .permissions(fs::Permissions::from_mode(mode))
-        .tempfile_in(directory)?;
-    file.write_all(text)?;
-    // The mask of the process does not apply.
-    file.as_file()
-        .set_permissions(fs::Permissions::from_mode(mode))?;
-    file.persist(path)?;
-    Ok(())
+pub fn write(file: &mut OwnFile, status: &Status) -> io::Result<()> {
+    let mut text = serde_json::to_vec(status)?;
+    text.push(b'\n');
+    file.write(&text)
 }
 
 /// The directory of the status files of this user.
@@ -103,24 +75,20 @@ fn is_ours(directory: &Path) -> bool {
     fs::symlink_metadata(directory).is_ok_and(|stat| stat.is_dir() && stat.uid() == ours)
 }
 
-/// The status files in a directory, by their names.
-fn files(directory: &Path) -> Vec<(PathBuf, String)> {
+/// The status files in a directory: PID-START.json.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let is_status = |name: &str| {
+        let numbers = name.strip_suffix(".json")?.split_once('-')?;
+        let is_number = |text: &str| proc::number(text.as_bytes()).is_some();
+        (is_number(numbers.0) && is_number(numbers.1)).then_some(())
+    };
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut files: Vec<_> = entries
-        .filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            Some((entry.path(), name.strip_suffix(".json")?.to_owned()))
-        })
+        .filter(|entry| entry.file_name().to_str().and_then(is_status).is_some())
+        .map(|entry| entry.path())
         .collect();
     files.sort();
     files
-}
-
-/// Returns true if the process of a file runs: PID-START.
-fn is_running(name: &str) -> bool {
-    let numbers = name.split_once('-');
-    let numbers = numbers.and_then(|(pid, start)| Some((pid.parse().ok()?, start.parse().ok()?)));
-    numbers.is_some_and(|(pid, start): (u32, u64)| start_of(pid) == Some(start))
 }
 
 /// The time at which a process was started, in ticks since the start of the system.
@@ -144,14 +112,14 @@ pub fn show(as_json: bool) -> Result<ExitCode, Problem> {
         false => Vec::new(),
     });
     let mut all = Vec::new();
-    for (path, name) in found.unwrap_or_default() {
-        if !is_running(&name) {
+    for path in found.unwrap_or_default() {
+        if !own_file::is_in_use(&path) {
             continue;
         }
         match fs::read(&path).and_then(|text| Ok(serde_json::from_slice::<Status>(&text)?)) {
             Ok(status) => all.push(status),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => say(format_args!("nowait: {}: {e}", path.display())),
+            Err(e) => say(format_args!("nowait: {}: {e}", DisplayPath(&path))),
         }
     }
     let mut out = Output::new(Terminal::look());
@@ -181,24 +149,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_known_by_its_start() {
-        let pid = std::process::id();
-        let start = start_of(pid).unwrap();
-        assert!(is_running(&format!("{pid}-{start}")));
-        assert!(!is_running(&format!("{pid}-{}", start + 1)));
-        for name in ["", "1", "-", "x-1", "4294967295-1"] {
-            assert!(!is_running(name), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_file_is_replaced_as_a_whole() {
+    fn files_of_other_names_are_not_status_files() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("file");
-        fs::write(&path, "longer text").unwrap();
-        replace(&path, b"text", 0o644).unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"text");
-        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o644);
-        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+        for name in ["7-12.json", "notes.json", "7.json", "7-x.json", "7-12.text"] {
+            fs::write(directory.path().join(name), "").unwrap();
+        }
+        assert_eq!(
+            files(directory.path()),
+            [directory.path().join("7-12.json")]
+        );
+        assert!(start_of(std::process::id()).is_some());
     }
 }

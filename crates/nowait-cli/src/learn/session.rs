@@ -14,7 +14,7 @@ use super::load::{Loaded, load};
 use super::profile::Profile;
 use super::store::{Store, check_name, name_of};
 use crate::messages::say;
-use crate::name::plural;
+use crate::name::{plural, shown};
 use crate::problem::Problem;
 use crate::size::Size;
 
@@ -192,7 +192,7 @@ impl Running {
         }
         match &state.written {
             None if !is_learnt && wants_report => {
-                lines += &format!("nowait: not learnt in this run: {}\n", self.name.display());
+                lines += &format!("nowait: not learnt in this run: {}\n", shown(&self.name));
             }
             None if !is_learnt => {}
             None => lines += "nowait: the profile was not written in time\n",
@@ -200,7 +200,7 @@ impl Running {
             Some(Ok(_)) if !wants_report => {}
             Some(Ok(profile)) => {
                 let (files, bytes) = (plural(profile.files(), "file"), Size(profile.bytes()));
-                let (name, runs) = (self.name.display(), plural(profile.runs, "run"));
+                let (name, runs) = (shown(&self.name), plural(profile.runs, "run"));
                 lines += &format!("nowait: learnt {bytes} of {files} in {runs}: {name}\n");
                 if state.lost > 0 {
                     lines += &format!("nowait: {} lost\n", plural(state.lost, "event"));

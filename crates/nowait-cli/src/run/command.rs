@@ -12,6 +12,8 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::read::{ReadCache, ReadRef, SectionIndex};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
+use crate::name::shown;
+
 /// A reason why a preloaded library cannot watch a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
@@ -30,7 +32,7 @@ pub fn note(name: &OsStr, ahead: bool) -> Option<String> {
         true => ": use --walk PATH for the directories that it reads",
         false => "",
     };
-    let shown = path.display();
+    let shown = shown(&path);
     Some(match why {
         Why::Static => format!("{shown} is a static program and loads no library{walk}"),
         Why::SetId => format!("{shown} is setuid or setgid: libraries are not preloaded{walk}"),

@@ -15,6 +15,7 @@ use nix::unistd::{SysconfVar, sysconf};
 use rustix::fs::statfs;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
+use crate::name::shown;
 use crate::size::Size;
 
 /// A group that the process of the program has entered. The helper ends it.
@@ -171,7 +172,7 @@ impl Group {
         if let Err(error) = self.remove()
             && error.kind() != ErrorKind::NotFound
         {
-            let path = self.path.display();
+            let path = shown(&self.path);
             failed = format!("nowait: the control group {path} stays: {error}\n");
         }
         (report, failed)
@@ -336,7 +337,7 @@ fn own_group() -> Result<(PathBuf, Version)> {
     if statfs(&path)?.f_type != magic {
         return Err(Error::other(format!(
             "no control groups at {}",
-            path.display()
+            shown(&path)
         )));
     }
     Ok((path, version))

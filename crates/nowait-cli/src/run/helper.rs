@@ -36,6 +36,7 @@ use super::detached::{self, Kept};
 use super::group::Group;
 use super::{command, report};
 use crate::learn::Session;
+use crate::name::shown;
 use crate::problem::Problem;
 
 /// The work of a helper.
@@ -200,7 +201,7 @@ impl Work {
 
     fn begin_walks(&self) -> Result<(), Problem> {
         self.walk.iter().try_for_each(|path| {
-            let shown = path.display();
+            let shown = shown(&path);
             let walked = self.readahead.walk(path);
             walked.map_err(|e| match e.kind() {
                 ErrorKind::NotADirectory => {

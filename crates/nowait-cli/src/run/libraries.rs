@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use crate::name::shown;
 use crate::problem::Problem;
 
 /// The environment variable with the directory of the libraries.
@@ -58,13 +59,13 @@ fn find(name: &str) -> Result<PathBuf, Problem> {
         library.is_file().then_some(preload)
     });
     let found = found.ok_or_else(|| {
-        let first = directories[0].display();
+        let first = shown(&directories[0]);
         Problem::Failed(format!(
             "preload/libasan.so/{ARCH}/{name} is not in {first}, nor where it is installed: set {DIRECTORY} to its directory",
         ))
     })?;
     add_links(&found).map_err(|e| {
-        let found = found.display();
+        let found = shown(&found);
         let remedy = "run `nowait run -- true` once as the owner of the directory";
         Problem::Failed(format!("cannot add links to {found}: {e}; {remedy}"))
     })?;
@@ -78,7 +79,7 @@ fn find(name: &str) -> Result<PathBuf, Problem> {
     {
         true => Err(Problem::Failed(format!(
             "{} cannot be preloaded: its path has a space or a colon",
-            found.display()
+            shown(&found)
         ))),
         false => Ok(found),
     }

@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use nix::unistd::execvpe;
 
 use super::inherited;
+use crate::name::shown;
 use crate::problem::Problem;
 
 /// A program with its arguments, and the variables that are added to its environment.
@@ -43,7 +44,7 @@ impl Program<'_> {
             Errno::ENOENT => (127, "not found".to_owned()),
             _ => (126, std::io::Error::from(error).to_string()),
         };
-        Problem::NotRun(code, format!("{}: {why}", name.display()))
+        Problem::NotRun(code, format!("{}: {why}", shown(&name)))
     }
 
     /// The environment of this process, with the variables of the program.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use nowait_ahead_policy::{Activity, Kept, Report};
 
-use crate::name::plural;
+use crate::name::{plural, shown};
 use crate::size::Size;
 
 /// The lines of the report.
@@ -22,6 +22,7 @@ pub fn kept(kept: &Kept) -> String {
         lines.push_str("page cache: no pages were added\n");
     }
     for (mount, sums) in &kept.mounts {
+        let mount = shown(mount);
         let (before, after, left) = (Size(sums.before), Size(sums.after), Size(sums.left));
         lines += &format!(
             "page cache of {} on {mount}: {before} before, {after} after, {left} left behind\n",
@@ -33,7 +34,7 @@ pub fn kept(kept: &Kept) -> String {
         }
     }
     for (program, bytes) in &kept.unseen {
-        let (bytes, program) = (Size(*bytes), program.display());
+        let (bytes, program) = (Size(*bytes), shown(&program));
         lines += &format!(
             "page cache of {bytes} or more that {program} read: not known, no library sees its calls\n"
         );

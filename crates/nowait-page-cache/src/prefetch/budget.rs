@@ -76,6 +76,11 @@ impl Budget {
         self.available = self.memory.available();
     }
 
+    /// The memory in bytes that is available at this moment.
+    pub fn unused(&self) -> u64 {
+        self.memory.available()
+    }
+
     /// The total number of bytes that may be read.
     pub fn max(&self) -> u64 {
         match self.allowed {

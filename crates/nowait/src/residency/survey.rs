@@ -13,6 +13,7 @@ use super::mapped::MappedRange;
 use super::pages::page_size;
 use crate::sys::Errno;
 use crate::sys::cast::to_usize;
+use crate::sys::lease;
 use crate::sys::reopen::reopen;
 use crate::sys::residency::{Cachestat, cachestat};
 use crate::sys::stat::Shape;
@@ -211,11 +212,12 @@ struct Holes(std::os::fd::OwnedFd);
 
 impl Holes {
     /// Returns `None` if there is no large hole, or the file cannot be reopened. Seeking for data
-    /// moves the file position, and the caller's position must not move.
+    /// moves the file position, and the caller's position must not move. Reopening would break the
+    /// descriptor's own lease for writing.
     fn of(fd: BorrowedFd<'_>, shape: &Shape, pages: &Range<u64>) -> Option<Holes> {
         let large = len(pages) * page_size() > CHUNK
             && shape.size - shape.allocated.min(shape.size) > CHUNK;
-        if large {
+        if large && !lease::is_for_writing(fd) {
             reopen(fd).ok().map(Holes)
         } else {
             None

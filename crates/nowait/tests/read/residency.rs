@@ -396,6 +396,34 @@ fn holes() {
 /// A file of two tebibytes that is nearly all hole. It must not be scanned page by page, which would take
 /// minutes.
 #[test]
+fn a_survey_does_not_break_the_lease_of_its_own_descriptor() {
+    let dir = scratch();
+    let path = dir.path().join("leased");
+    let file = File::options()
+        .create_new(true)
+        .read(true)
+        .write(true)
+        .open(&path);
+    let file = file.expect("open");
+    file.set_len(1 << 30).expect("set_len");
+    file.write_all_at(&vec![7; page() as usize], 0)
+        .expect("write");
+    let lease = |command, kind: libc::c_int| {
+        // SAFETY: F_SETSIG, F_SETLEASE and F_GETLEASE take an int.
+        unsafe { libc::fcntl(file.as_raw_fd(), command, kind) }
+    };
+    // F_SETSIG of fcntl(2): a signal that is ignored without a handler tells of a break.
+    assert_eq!(lease(10, libc::SIGURG), 0);
+    let write = libc::c_int::from(libc::F_WRLCK);
+    if lease(libc::F_SETLEASE, write) != 0 {
+        return slowdisk::skip_or_fail("leases");
+    }
+    let probe = Probe::only(Source::Mincore, &file).expect("a mapping");
+    assert_eq!(known(probe.page_map(0..u64::MAX)).cached(), 1);
+    assert_eq!(lease(libc::F_GETLEASE, 0), write);
+}
+
+#[test]
 fn a_giant_hole() {
     const TIB: u64 = 1 << 40;
     for filesystem in [
