@@ -15,7 +15,7 @@ for crate in nowait nowait-aio nowait-object-store nowait-serve-dir; do
     awk '/^\[/ { dev = /^\[(dev-dependencies|\[test\])/ } !dev' "crates/$crate/Cargo.toml" \
         >"$copy/crates/$crate/Cargo.toml"
 done
-sed -e 's|^members = .*|members = ["crates/nowait", "crates/nowait-aio", "crates/nowait-object-store", "crates/nowait-serve-dir"]|' -e '/^exclude/d' -e '/^slowdisk/d' \
+sed -e 's|^members = .*|members = ["crates/nowait", "crates/nowait-aio", "crates/nowait-object-store", "crates/nowait-serve-dir"]|' -e '/^exclude/d' -e '/^slowdisk/d' -e '/^test-support/d' \
     Cargo.toml >"$copy/Cargo.toml"
 
 cd "$copy"

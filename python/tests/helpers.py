@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+HANG = 300.0
+"""A step of a test that takes so many seconds hangs. No limit is shorter: the machine may be busy."""
+
 
 def skip(why: str) -> None:
     """Skips a test; with NOWAIT_TEST_ALL=1 it fails instead."""
@@ -19,7 +22,7 @@ def skip(why: str) -> None:
 def python(code: str, *arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
     """Runs code in another interpreter."""
     command = [sys.executable, "-X", "faulthandler", "-c", code, *map(str, arguments)]
-    options = {"capture_output": True, "text": True, "timeout": 120, **options}
+    options = {"capture_output": True, "text": True, "timeout": HANG, **options}
     return subprocess.run(command, **options)  # type: ignore[call-overload]
 
 
@@ -30,7 +33,7 @@ def threads() -> int:
 
 def settles(threads_before: int) -> bool:
     """Waits until there are no more threads. The workers of an engine end after it was dropped."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + HANG
     while threads() > threads_before and time.monotonic() < end:
         time.sleep(0.01)
     return threads() <= threads_before

@@ -13,7 +13,7 @@ import time
 import weakref
 
 import pytest
-from helpers import descriptors, evict_file, python, skip, threads
+from helpers import HANG, descriptors, evict_file, python, skip, threads
 from nowait import asyncio_files
 from nowait._nowait import open_handle
 
@@ -47,7 +47,7 @@ def test_an_awaitable_is_a_coroutine(make, run):
                 with pytest.raises(RuntimeError):
                     await one
                 assert await asyncio.create_task(file.read_at(5, 6)) == data[5:11]
-                assert await asyncio.wait_for(file.read_at(5, 6), 5) == data[5:11]
+                assert await asyncio.wait_for(file.read_at(5, 6), HANG) == data[5:11]
                 many = [file.read_at(i * 4096, 4096) for i in range(100)]
                 assert b"".join(await asyncio.gather(*many)) == data[: 100 * 4096]
                 async with asyncio.TaskGroup() as group:
@@ -354,7 +354,7 @@ def test_a_task_that_is_cancelled_when_its_turn_has_come(make, run):
                 first = asyncio.create_task(reads())
                 second = asyncio.create_task(file.read(100_000))
                 third = asyncio.create_task(file.read(100_000))
-                await asyncio.wait([first, second, third], timeout=10)
+                await asyncio.wait([first, second, third], timeout=HANG)
                 assert first.done() and second.done() and third.done()
 
     run(main())
@@ -399,7 +399,7 @@ def test_a_loop_that_is_closed_with_reads_in_flight(make):
     for _ in range(20):
         once()
     gc.collect()
-    end = time.monotonic() + 20
+    end = time.monotonic() + HANG
     while descriptors() > before + 8 and time.monotonic() < end:
         time.sleep(0.01)
     # The engine of the process keeps some.
@@ -834,10 +834,10 @@ def test_an_exception_in_the_loop_wakes_the_other_tasks(make):
     file, tasks = loop.run_until_complete(main())
     interrupts.append(KeyboardInterrupt())
     try:
-        loop.run_until_complete(asyncio.wait(tasks, timeout=20))
+        loop.run_until_complete(asyncio.wait(tasks, timeout=HANG))
     except KeyboardInterrupt:
         pass
-    loop.run_until_complete(asyncio.wait(tasks, timeout=20))
+    loop.run_until_complete(asyncio.wait(tasks, timeout=HANG))
     assert all(task.done() for task in tasks)
     loop.run_until_complete(file.close())
     loop.close()
@@ -867,7 +867,7 @@ def test_descriptors_of_open_calls_that_fail(disk, run):
             await asyncio.sleep(0.01)
 
     # The loop and the executor have descriptors of their own.
-    run(asyncio.wait_for(main(), 20))
+    run(asyncio.wait_for(main(), HANG))
 
 
 def test_a_length_is_that_of_the_file_when_it_is_read(disk, run):

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import evict, python
+from helpers import HANG, evict, python
 
 try:
     import fsspec
@@ -275,5 +275,5 @@ def test_dask_reads_a_data_set_in_two_processes(tmp_path):
     script = tmp_path / "work.py"
     script.write_text(code)
     command = [sys.executable, script, tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
     assert done.stdout == "done\n", done.stderr

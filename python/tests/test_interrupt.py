@@ -34,7 +34,7 @@ INTERRUPTED = """if True:
     except KeyboardInterrupt:
         print(time.monotonic() - at)
     assert signal.getsignal(signal.SIGINT) is handler
-    end = time.monotonic() + 20
+    end = time.monotonic() + 300
     while kept()[0] > {threads} and time.monotonic() < end: time.sleep(0.01)
     print(kept(), flush=True)
 """

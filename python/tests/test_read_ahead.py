@@ -14,7 +14,7 @@ import weakref
 from pathlib import Path
 
 import pytest
-from helpers import descriptors, evict, python, settles, skip, threads
+from helpers import HANG, descriptors, evict, python, settles, skip, threads
 
 import nowait
 
@@ -28,7 +28,7 @@ def cached(path) -> int:
 
 def ended(reading, size: int) -> None:
     """Waits until the thread has read these bytes, or has left them out."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + HANG
     while time.monotonic() < end:
         report = reading.report()
         if report.read_bytes + report.was_resident_bytes + report.not_read_bytes >= size:
@@ -96,7 +96,7 @@ def test_the_budget_is_kept(make):
 
 def reads(reading, size: int) -> None:
     """Waits until these bytes were read. Another program may evict them meanwhile."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + HANG
     while (report := reading.report()).read_bytes < size:
         assert time.monotonic() < end, report
         time.sleep(0.01)
@@ -116,7 +116,7 @@ def test_a_window_ahead_of_a_mapping_is_read(make):
                 assert reading.report().read_bytes <= number * 4 * MIB
             report = reading.report()
             assert report.not_read_bytes > 48 * MIB and "budget" in report.not_read_reason
-            end = time.monotonic() + 60
+            end = time.monotonic() + HANG
             while reading.report().not_read_bytes:
                 assert sum(mapped[at] for at in range(0, size, MIB)) > 0
                 assert time.monotonic() < end
@@ -458,7 +458,7 @@ def test_files_that_the_program_has_overtaken_do_not_end_the_work(make, disk):
                     mapped.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
                 mapped[-1].madvise(mmap.MADV_RANDOM)
                 mapped[-1][0]
-                end = time.monotonic() + 60
+                end = time.monotonic() + HANG
                 while nowait.residency(paths[i + 1]).cached_bytes < 1 << 20:
                     assert time.monotonic() < end, (i, reading.report())
                     time.sleep(0.01)
@@ -541,7 +541,7 @@ def test_a_lower_limit_of_the_cgroup_is_noticed(slow, tmp_path):
                 os.kill(int(server), 19)
                 open(limit, "w").write(str(100 << 20))
                 os.kill(int(server), 18)
-                end = time.monotonic() + 60
+                end = time.monotonic() + HANG
                 while not reading.report().not_read_reason:
                     assert time.monotonic() < end, reading.report()
                     time.sleep(0.01)

@@ -217,7 +217,7 @@ pub fn contenders(cell: &Value) -> Vec<&str> {
 
 /// Waits until a condition holds.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + Duration::from_secs(300);
     while !holds() {
         assert!(Instant::now() < end, "in vain: {what}");
         std::thread::sleep(Duration::from_millis(5));

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -284,14 +284,9 @@ fn what_a_killed_bench_leaves_the_next_one_removes() {
     let inside = members(&cgroup);
     kill(child.id() as i32, Signal::KILL);
     child.wait().unwrap();
-    let begun = Instant::now();
-    while !inside.iter().copied().all(gone) {
-        assert!(
-            begun.elapsed() < Duration::from_secs(10),
-            "it outlived the bench"
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until("its processes end with the bench", || {
+        inside.iter().copied().all(gone)
+    });
     // Any bench removes it, also one that another test runs.
     assert!(has_cgroups());
     assert!(!cgroup.exists());

@@ -152,35 +152,43 @@ impl Kind {
     ];
 }
 
-/// The words of an event, of which the first `len` are in use.
+/// An event that is written word by word. It has no memory for the words: a signal handler of the program may have a
+/// small stack.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Words {
-    pub words: [u64; WORDS],
-    pub len: usize,
+pub(crate) struct Words<'a> {
+    header: [u64; HEADER],
+    path: &'a [u8],
 }
 
 /// Encodes an event. `None` if the path is too long.
-pub(crate) fn encode(
+pub(crate) fn encode<'a>(
     kind: Kind,
     tid: u32,
-    place: Place<'_>,
+    place: Place<'a>,
     id: (u64, u64),
     [time, stats, pages]: [u64; 3],
-) -> Option<Words> {
-    let mut words = [0; WORDS];
-    words[0] = kind as u64 | (place.path.len() as u64) << 8 | u64::from(tid) << 32;
-    words[1] = u64::from(place.fd.cast_unsigned());
-    words[2..HEADER].copy_from_slice(&[id.0, id.1, time, stats, pages]);
-    if place.path.len() > PATH_MAX {
+) -> Option<Words<'a>> {
+    let path = place.path;
+    if path.len() > PATH_MAX {
         return None;
     }
-    for (word, bytes) in words[HEADER..].iter_mut().zip(place.path.chunks(8)) {
-        let mut whole = [0; 8];
-        whole[..bytes.len()].copy_from_slice(bytes);
-        *word = u64::from_ne_bytes(whole);
+    let first = kind as u64 | (path.len() as u64) << 8 | u64::from(tid) << 32;
+    let fd = u64::from(place.fd.cast_unsigned());
+    let header = [first, fd, id.0, id.1, time, stats, pages];
+    Some(Words { header, path })
+}
+
+impl Words<'_> {
+    /// The words, at most [`WORDS`].
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u64> {
+        let word = |bytes: &[u8]| {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            u64::from_ne_bytes(whole)
+        };
+        let header = self.header.iter().copied();
+        header.chain(self.path.chunks(8).map(word))
     }
-    let len = HEADER + place.path.len().div_ceil(8);
-    Some(Words { words, len })
 }
 
 /// Decodes an event. `None` if the words are those of no event: any program may write into the
@@ -218,7 +226,8 @@ mod tests {
                 let numbers = [5, u64::MAX, 6];
                 let encoded = encode(kind, u32::MAX, place, (3, u64::MAX), numbers).unwrap();
                 let mut words = [u64::MAX; WORDS];
-                words[..encoded.len].copy_from_slice(&encoded.words[..encoded.len]);
+                let encoded: Vec<u64> = encoded.iter().collect();
+                words[..encoded.len()].copy_from_slice(&encoded);
                 let event = Event {
                     kind,
                     tid: u32::MAX,

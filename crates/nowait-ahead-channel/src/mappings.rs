@@ -3,6 +3,7 @@
 //! A page counts as used if the process has it mapped. If a process uses a page that is cached, the
 //! kernel also maps the cached pages of the 64 KiB around it.
 
+use std::ffi::CStr;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +15,8 @@ use rustix::path::DecInt;
 /// A line of `maps` is at most as long as a path and some numbers.
 const LINES: usize = 2 * 4096;
 const REGIONS: usize = 128;
+/// The bytes of `pagemap` that are read at once, 8 for each page.
+const ENTRIES: usize = 1024;
 /// Larger mappings are left out: to look at all of their pages would take a process a tenth of a
 /// second at its end.
 const MAX_MAPPING: u64 = 16 << 30;
@@ -25,6 +28,7 @@ const NAME: usize = 32;
 struct Memory {
     lines: [u8; LINES],
     regions: [Region; REGIONS],
+    entries: [u8; ENTRIES],
 }
 
 /// A look at the pages of one process.
@@ -32,6 +36,7 @@ struct Look<'a> {
     pagemap: OwnedFd,
     page: u64,
     regions: &'a mut [Region; REGIONS],
+    entries: &'a mut [u8; ENTRIES],
     /// PAGEMAP_SCAN is there.
     scans: bool,
 }
@@ -83,6 +88,7 @@ pub fn used_mappings(
             end: 0,
             categories: 0,
         }; REGIONS],
+        entries: [0; ENTRIES],
     };
     if BUSY.swap(true, Ordering::Acquire) {
         return false;
@@ -104,8 +110,11 @@ fn look(
     let maps = open(process, b"/maps")?;
     let mut look = Look {
         pagemap: open(process, b"/pagemap")?,
-        page: rustix::param::page_size() as u64,
+        // The first call of rustix::param::page_size needs more than 1 KiB of stack.
+        // SAFETY: the call takes a number.
+        page: unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.cast_unsigned(),
         regions: &mut memory.regions,
+        entries: &mut memory.entries,
         scans: true,
     };
     let mut filled = 0;
@@ -143,6 +152,7 @@ fn look(
 
 /// Opens a file in the directory of a process.
 fn open(process: Option<u32>, file: &[u8]) -> Result<OwnedFd, Errno> {
+    // A C string: rustix would copy other names into a buffer on the stack.
     let mut name = [0; NAME];
     let mut len = 0;
     let number = process.map(DecInt::new);
@@ -151,12 +161,8 @@ fn open(process: Option<u32>, file: &[u8]) -> Result<OwnedFd, Errno> {
         name[len..len + part.len()].copy_from_slice(part);
         len += part.len();
     }
-    openat(
-        CWD,
-        &name[..len],
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
+    let name = CStr::from_bytes_until_nul(&name).map_err(|_| Errno::NAMETOOLONG)?;
+    openat(CWD, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// The addresses, the offset and the path of a mapped file. `None` for other memory, and for files
@@ -223,12 +229,12 @@ impl Look<'_> {
     }
 
     /// The same by reading a number for each page.
-    fn read(&self, at: Range<u64>, each: &mut dyn FnMut(Range<u64>)) -> Result<(), Errno> {
+    fn read(&mut self, at: Range<u64>, each: &mut dyn FnMut(Range<u64>)) -> Result<(), Errno> {
         const PRESENT_OR_SWAPPED: u64 = 3 << 62;
-        let mut bytes = [0; 1024];
+        let bytes = &mut *self.entries;
         let mut address = at.start;
         while address < at.end {
-            let count = pread(&self.pagemap, &mut bytes, address / self.page * 8)?;
+            let count = pread(&self.pagemap, &mut *bytes, address / self.page * 8)?;
             if count < 8 {
                 break;
             }

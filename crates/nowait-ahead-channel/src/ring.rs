@@ -292,14 +292,14 @@ impl Channel {
     }
 
     /// Returns the number of the event.
-    fn push(&self, event: &Words) -> u64 {
+    fn push(&self, event: &Words<'_>) -> u64 {
         let number = self.0.head.0.fetch_add(1, Ordering::Relaxed);
         let slot = &self.0.slots[number as usize % SLOTS];
         let mark = mark(number);
         slot.mark.store(mark.wrapping_sub(1), Ordering::Relaxed);
         fence(Ordering::Release);
-        for (to, word) in slot.words.iter().zip(&event.words[..event.len]) {
-            to.store(*word, Ordering::Relaxed);
+        for (to, word) in slot.words.iter().zip(event.iter()) {
+            to.store(word, Ordering::Relaxed);
         }
         slot.mark.store(mark, Ordering::Release);
         number

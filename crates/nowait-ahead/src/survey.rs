@@ -564,20 +564,22 @@ impl<'a> File<'a> {
     fn missing_pages(&self, window: &Range<u64>, bits: &mut [u8; PAGES / 8]) -> Option<usize> {
         let len = (window.end - window.start) as usize;
         let (null, flags) = (null_mut(), MapFlags::SHARED);
-        let mut resident = [0; PAGES];
-        // SAFETY: the kernel chooses an address that is free. The memory is never accessed.
-        let start =
-            unsafe { mmap(null, len, ProtFlags::READ, flags, self.fd, window.start) }.ok()?;
-        // SAFETY: the memory is mapped, and `resident` has a byte for each of its pages.
-        let answer = unsafe { libc::mincore(start, len, resident.as_mut_ptr()) };
-        // SAFETY: this function has mapped it.
-        let _ = unsafe { munmap(start, len) };
-        if answer != 0 {
-            return None;
-        }
-        let missing = (0..len / self.page as usize).filter(|&page| resident[page] & 1 == 0);
-        let set = missing.inspect(|page| bits[page / 8] |= 1 << (page % 8));
-        Some(set.count())
+        const { assert!(PAGES <= path::LONGEST) };
+        path::with_memory(|resident| {
+            // SAFETY: the kernel chooses an address that is free. The memory is never accessed.
+            let start =
+                unsafe { mmap(null, len, ProtFlags::READ, flags, self.fd, window.start) }.ok()?;
+            // SAFETY: the memory is mapped, and `resident` has a byte for each of its pages, at most `PAGES`.
+            let answer = unsafe { libc::mincore(start, len, resident.as_mut_ptr()) };
+            // SAFETY: this function has mapped it.
+            let _ = unsafe { munmap(start, len) };
+            if answer != 0 {
+                return None;
+            }
+            let missing = (0..len / self.page as usize).filter(|&page| resident[page] & 1 == 0);
+            let set = missing.inspect(|page| bits[page / 8] |= 1 << (page % 8));
+            Some(set.count())
+        })?
     }
 }
 

@@ -1,15 +1,17 @@
 //! The checks that the fuzz targets in `fuzz/` call: they compare the parsers with simple models.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path};
 
+use nowait_ahead_policy::Learned;
 use nowait_page_cache::Stamp;
 
 use crate::cache::snapshot::{MAX_RANGES, Snapshot, Writer};
+use crate::learn::profile::{self, FileUse, Profile};
 use crate::proc::{self, Hierarchy, Mapping, Version};
 
 /// One file of a snapshot.
@@ -113,6 +115,82 @@ pub fn snapshot_of_entries(entries: Vec<Entry>) {
     // A truncated snapshot is refused, but the last newline may be missing.
     for len in [text.len() / 3, text.len() / 2, text.len() - 2] {
         assert_eq!(parse(&text[..len]), None);
+    }
+}
+
+fn write_profile(profile: &Profile) -> Vec<u8> {
+    let mut text = Vec::new();
+    profile.write(&mut text).unwrap();
+    text
+}
+
+/// Checks any bytes: a profile that is read from them is valid, is equal after it is written and read again, and can learn.
+pub fn profile_of_bytes(text: &[u8]) {
+    let Ok(mut profile) = Profile::read(text) else {
+        return;
+    };
+    assert!(profile.entries.iter().all(may_be_used), "{profile:?}");
+    assert_eq!(
+        Profile::read(&*write_profile(&profile)),
+        Ok(profile.clone())
+    );
+    let (runs, files) = (profile.runs, profile.files());
+    assert!(files <= profile.entries.len() as u64);
+    profile.learn(&Learned::default(), Path::new("/"));
+    assert_eq!(profile.runs, runs.saturating_add(1));
+    assert!(profile.files() <= files);
+}
+
+/// Returns true if a profile may have this entry. This is a simple model of the reader's checks.
+fn may_be_used(entry: &profile::Entry) -> bool {
+    let path = entry.path.as_os_str().as_bytes();
+    let is_path = !path.is_empty() && !path.contains(&0) && path.len() < libc::PATH_MAX as usize;
+    let is_file = |file: &FileUse| {
+        let mut before = 0;
+        file.ranges.len() <= MAX_RANGES
+            && file.ranges.iter().all(|range| {
+                let is_after = before <= range.start && range.start < range.end;
+                before = range.end;
+                is_after && range.end <= file.stamp.size
+            })
+    };
+    is_path && entry.file.as_ref().is_none_or(is_file)
+}
+
+/// Checks a command and entries: a profile of valid ones is read as it was written, one with others is refused.
+pub fn profile_of_entries(command: Vec<Vec<u8>>, entries: Vec<(Entry, u8, u32)>) {
+    let entry = |(entry, flags, unused): (Entry, u8, u32)| {
+        let stamp = Stamp {
+            size: entry.size,
+            mtime: entry.mtime,
+            inode: entry.inode,
+        };
+        let file = FileUse {
+            stamp,
+            ranges: entry.ranges,
+        };
+        profile::Entry {
+            path: OsStr::from_bytes(&entry.path).into(),
+            file: (flags & 1 == 1).then_some(file),
+            listed: flags & 2 == 2,
+            names: flags & 4 == 4,
+            unused,
+        }
+    };
+    let profile = Profile {
+        command: command.into_iter().map(OsString::from_vec).collect(),
+        entries: entries.into_iter().map(entry).collect(),
+        ..Profile::default()
+    };
+    let text = write_profile(&profile);
+    let read = Profile::read(&*text);
+    match profile.entries.iter().all(may_be_used) {
+        true => assert_eq!(read, Ok(profile)),
+        false => assert!(read.is_err(), "{profile:?}"),
+    }
+    // A truncated profile is refused, but the last newline may be missing.
+    for len in [text.len() / 3, text.len() / 2, text.len() - 2] {
+        assert!(Profile::read(&text[..len]).is_err());
     }
 }
 

@@ -7,7 +7,7 @@
 //! ```
 
 mod load;
-mod profile;
+pub mod profile;
 mod session;
 mod store;
 

@@ -9,7 +9,6 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use program::{
     Bound, Group, MIB, PAGE, Said, as_nobody, cached, cached_bytes, cold, directory, evict, fifo,
@@ -19,6 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
 use tempfile::TempDir;
+use test_support::limit::LONG;
 
 /// A running `nowait keep`, and the messages to its service manager.
 struct Keep {
@@ -46,9 +46,7 @@ impl Keep {
         let socket = directory.path().join("notify");
         let manager = UnixDatagram::bind(&socket).unwrap();
         fs::set_permissions(&socket, fs::Permissions::from_mode(0o777)).unwrap();
-        manager
-            .set_read_timeout(Some(Duration::from_secs(600)))
-            .unwrap();
+        manager.set_read_timeout(Some(LONG)).unwrap();
         let errors = directory.path().join("errors");
         let written = File::create(&errors).unwrap();
         command

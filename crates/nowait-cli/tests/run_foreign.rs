@@ -86,7 +86,29 @@ fn calls(place: &TempDir, options: &[&str], words: &[&str]) -> Vec<String> {
     let log = fs::read_to_string(log).unwrap();
     // It unmaps the cache of libraries last.
     let start = log.find("munmap(").unwrap();
-    log[start..].lines().skip(1).map(str::to_owned).collect()
+    let calls = log[start..].lines().skip(1).map(str::to_owned).collect();
+    whole_maps(calls)
+}
+
+/// The calls with one read(2) of /proc/self/maps for each time that the file is opened. A program that looks there for its stack
+/// (glibc's pthread_getattr_np(3)) makes one for each page of lines, and the library adds lines with a path that may be long.
+fn whole_maps(calls: Vec<String>) -> Vec<String> {
+    let mut maps: Option<String> = None;
+    let mut kept: Vec<String> = Vec::new();
+    for call in calls {
+        if call.starts_with("openat(AT_FDCWD, \"/proc/self/maps\"") {
+            maps = call.rsplit_once(" = ").map(|(_, fd)| fd.to_owned());
+        }
+        let of = |name: &str| maps.as_ref().map(|fd| format!("{name}({fd}"));
+        let is = |name: &str, call: &str| of(name).is_some_and(|start| call.starts_with(&start));
+        if is("close", &call) {
+            maps = None;
+        } else if is("read", &call) && kept.last().is_some_and(|last| is("read", last)) {
+            continue;
+        }
+        kept.push(call);
+    }
+    kept
 }
 
 /// Removes the calls by which the library opens the channel at the start, and returns true if there were some.

@@ -13,9 +13,7 @@ use rustix::fs::inotify;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
-
-/// The time after which `nowait run` outlives its program. It ends within 0.2 s on a machine that has nothing else to do.
-const SOON: Duration = Duration::from_secs(30);
+use test_support::limit::{LONG, ended};
 
 fn hostile(directory: &Path) -> PathBuf {
     compile("cc", "hostile.c", &["-std=gnu11"], directory)
@@ -30,19 +28,10 @@ fn run_of(words: &[&str]) -> Command {
 /// Waits for the end of `nowait run`, and returns its exit code.
 ///
 /// # Panics
-/// If it does not end soon.
+/// If it does not end.
 fn end(mut child: Child) -> Option<i32> {
-    let began = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status.code();
-        }
-        if began.elapsed() > SOON {
-            child.kill().unwrap();
-            panic!("nowait run outlives its program");
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    let ended = ended(&mut child);
+    ended.expect("nowait run ends with its program").code()
 }
 
 #[test]
@@ -215,7 +204,7 @@ fn the_descriptors_of_nowait_run_are_closed_when_it_ends() {
     // The end of the pipe comes when no process has it open.
     let (to, read) = std::sync::mpsc::channel();
     std::thread::spawn(move || to.send(child.wait_with_output()));
-    let output = read.recv_timeout(SOON);
+    let output = read.recv_timeout(LONG);
     release(&disk, &mount);
     assert_eq!(output.unwrap().unwrap().stdout, b"text\n");
 }

@@ -18,6 +18,7 @@ use program::{
     prepare_libraries, run, run_with, touch, word,
 };
 use slowdisk::{Filesystem, TestMount};
+use test_support::pages::are_reclaimed;
 
 /// `nowait run` with these options and this script, in a mount namespace in which there are no control groups.
 fn surveys(options: &[&str], script: &str) -> Command {
@@ -97,18 +98,16 @@ impl Files {
         }
     }
 
-    /// Checks that no page is resident that was not before. Returns false if pages are gone: some machines reclaim pages
-    /// without a shortage of memory (DAMON).
-    fn are_as_before(&self, what: &str) -> bool {
-        let is_as_before = |(path, bytes, resident): &(PathBuf, Vec<u8>, BTreeSet<u64>)| {
+    /// Checks that the pages are resident that were before, and no others. Some machines reclaim pages without a shortage of
+    /// memory (DAMON).
+    fn are_as_before(&self, what: &str) {
+        for (path, bytes, resident) in &self.0 {
             let now = pages(path);
             let more: Vec<_> = now.difference(resident).collect();
             assert!(more.is_empty(), "{what}: {path:?} has more pages: {more:?}");
+            assert_are_kept(path, resident, &now, what);
             assert_eq!(*bytes, fs::read(path).unwrap(), "{what}: {path:?}");
-            now.len() == resident.len()
-        };
-        let checked: Vec<bool> = self.0.iter().map(is_as_before).collect();
-        checked.into_iter().all(|it| it)
+        }
     }
 }
 
@@ -124,9 +123,11 @@ impl Random {
     }
 }
 
-/// Runs a check until no page was reclaimed meanwhile.
-fn check(mut is_as_before: impl FnMut() -> bool) {
-    assert!((0..4).any(|_| is_as_before()), "pages are gone");
+/// Checks that the pages `before` are among those of `now`, except those that the kernel has reclaimed.
+fn assert_are_kept(path: &Path, before: &BTreeSet<u64>, now: &BTreeSet<u64>, what: &str) {
+    let gone = before - now;
+    let is_right = are_reclaimed(path, gone.iter().copied());
+    assert!(is_right, "{what}: {path:?}: pages are gone: {gone:?}");
 }
 
 fn run_well(command: &mut Command) -> Said {
@@ -193,31 +194,31 @@ fn random_use(at: &Path, writes: bool, command: Mechanism) {
     sparse.sync_all().unwrap();
     let mut files = Files::new(names.map(|name| at.join(name)));
     for _ in 0..3 {
-        check(|| {
-            let script = random_script(&mut random, &names, writes);
-            let what = format!("seed {seed}, {script}");
-            files.arrange(&mut random);
-            let begun = Instant::now();
-            run_well(command(&script).current_dir(at));
-            let may_be_dirty = begun.elapsed() >= LONGEST;
-            for entry in fs::read_dir(at).unwrap() {
-                let path = entry.unwrap().path();
-                if path
-                    .file_name()
-                    .unwrap()
-                    .to_string_lossy()
-                    .starts_with("out-")
-                {
-                    let pages = pages(&path);
-                    assert!(
-                        pages.is_empty() || may_be_dirty,
-                        "{what}: {path:?} has {pages:?}"
-                    );
-                    fs::remove_file(&path).unwrap();
-                }
+        let script = random_script(&mut random, &names, writes);
+        let what = format!("seed {seed}, {script}");
+        files.arrange(&mut random);
+        let begun = Instant::now();
+        run_well(command(&script).current_dir(at));
+        let may_be_dirty = begun.elapsed() >= LONGEST;
+        for entry in fs::read_dir(at).unwrap() {
+            let path = entry.unwrap().path();
+            if path
+                .file_name()
+                .unwrap()
+                .to_string_lossy()
+                .starts_with("out-")
+            {
+                let pages = pages(&path);
+                assert!(
+                    pages.is_empty() || may_be_dirty,
+                    "{what}: {path:?} has {pages:?}"
+                );
+                fs::remove_file(&path).unwrap();
             }
-            !may_be_dirty && files.are_as_before(&what)
-        });
+        }
+        if !may_be_dirty {
+            files.are_as_before(&what);
+        }
     }
 }
 
@@ -372,13 +373,11 @@ fn real_programs(made: Mechanism, programs: &[Program]) {
         if !is_there(program) {
             continue;
         }
-        check(|| {
-            let _ = fs::remove_dir_all(at.join("out"));
-            fs::create_dir(at.join("out")).unwrap();
-            files.arrange(&mut random);
-            run_well(prepared(&mut made(script), at));
-            files.are_as_before(name)
-        });
+        let _ = fs::remove_dir_all(at.join("out"));
+        fs::create_dir(at.join("out")).unwrap();
+        files.arrange(&mut random);
+        run_well(prepared(&mut made(script), at));
+        files.are_as_before(name);
         let script = "find out -type f -size +0 | xargs -r \"$0\" fincore -b -n -o res";
         let words = ["-c", script, env!("CARGO_BIN_EXE_nowait")];
         let resident = run_well(Command::new("sh").args(words).current_dir(at));
@@ -405,13 +404,11 @@ fn advice_of_the_program_does_not_evict_pages_that_were_resident() {
         word(&file)
     );
     for made in [GROUP, SURVEYS] {
-        check(|| {
-            files.arrange(&mut Random(3));
-            touch(&file, 0..MIB);
-            files.0[0].2 = pages(&file);
-            run_well(&mut made(&script));
-            files.are_as_before(&script)
-        });
+        files.arrange(&mut Random(3));
+        touch(&file, 0..MIB);
+        files.0[0].2 = pages(&file);
+        run_well(&mut made(&script));
+        files.are_as_before(&script);
     }
     // The errors are those of the call. The script fails, since a pipe takes no advice.
     let pipe = "true | dd iflag=nocache count=0";
@@ -442,11 +439,9 @@ fn files_that_are_moved_removed_and_mapped_are_evicted() {
         "exec 3<a; sleep 0.1; (exec cat <&3 >/dev/null)",
         &format!("{} a", word(&maps)),
     ] {
-        check(|| {
-            files.arrange(&mut random);
-            run_well(surveys(&[], script).current_dir(at));
-            files.are_as_before(script)
-        });
+        files.arrange(&mut random);
+        run_well(surveys(&[], script).current_dir(at));
+        files.are_as_before(script);
     }
 }
 
@@ -466,18 +461,16 @@ fn a_full_disk_is_reported_by_the_program() {
     let alone = run(Command::new("sh").args(["-c", script]).current_dir(at));
     assert!(alone.err.contains("No space left"), "{alone:?}");
     for made in [SURVEYS, GROUP] {
-        check(|| {
-            fs::remove_dir_all(at.join("out")).unwrap();
-            File::open(at).unwrap().sync_all().unwrap();
-            files.arrange(&mut Random(8));
-            let said = run(made(script).current_dir(at));
-            assert_eq!((said.code, &said.err), (alone.code, &alone.err));
-            for entry in fs::read_dir(at.join("out")).unwrap() {
-                let path = entry.unwrap().path();
-                assert_eq!(pages(&path), BTreeSet::new(), "{path:?}");
-            }
-            files.are_as_before("full disk")
-        });
+        fs::remove_dir_all(at.join("out")).unwrap();
+        File::open(at).unwrap().sync_all().unwrap();
+        files.arrange(&mut Random(8));
+        let said = run(made(script).current_dir(at));
+        assert_eq!((said.code, &said.err), (alone.code, &alone.err));
+        for entry in fs::read_dir(at.join("out")).unwrap() {
+            let path = entry.unwrap().path();
+            assert_eq!(pages(&path), BTreeSet::new(), "{path:?}");
+        }
+        files.are_as_before("full disk");
     }
 }
 
@@ -500,25 +493,23 @@ fn another_process_uses_the_same_files_meanwhile() {
     let script = "for n in $(seq 30); do cat a b c >out; dd if=out of=a bs=64k count=48 conv=notrunc; done 2>/dev/null; \
                   cat a b c | cmp - out";
     for made in [SURVEYS, GROUP] {
-        check(|| {
-            files.arrange(&mut Random(9));
-            let mut process = Command::new("sh");
-            process
-                .args(["-c", &other])
-                .stdout(Stdio::null())
-                .process_group(0);
-            let mut process = process.current_dir(at).spawn().unwrap();
-            run_well(made(script).current_dir(at));
-            let pid = rustix::process::Pid::from_child(&process);
-            rustix::process::kill_process_group(pid, rustix::process::Signal::KILL).unwrap();
-            process.wait().unwrap();
-            let kept = |(path, bytes, resident): &(PathBuf, Vec<u8>, BTreeSet<u64>)| {
-                let now = pages(path);
-                assert_eq!(*bytes, fs::read(path).unwrap(), "{path:?}");
-                resident.is_subset(&now)
-            };
-            files.0.iter().all(kept)
-        });
+        files.arrange(&mut Random(9));
+        let mut process = Command::new("sh");
+        process
+            .args(["-c", &other])
+            .stdout(Stdio::null())
+            .process_group(0);
+        let mut process = process.current_dir(at).spawn().unwrap();
+        run_well(made(script).current_dir(at));
+        let pid = rustix::process::Pid::from_child(&process);
+        rustix::process::kill_process_group(pid, rustix::process::Signal::KILL).unwrap();
+        process.wait().unwrap();
+        let kept = |(path, bytes, resident): &(PathBuf, Vec<u8>, BTreeSet<u64>)| {
+            let now = pages(path);
+            assert_are_kept(path, resident, &now, script);
+            assert_eq!(*bytes, fs::read(path).unwrap(), "{path:?}");
+        };
+        files.0.iter().for_each(kept);
     }
 }
 
@@ -563,12 +554,10 @@ fn files_with_several_descriptors_are_evicted_when_all_are_closed() {
         "posix_spawn",
         "threads",
     ] {
-        check(|| {
-            files.arrange(&mut random);
-            let script = format!("{} {how} f*", word(&program));
-            run_well(surveys(&[], &script).current_dir(at));
-            files.are_as_before(how)
-        });
+        files.arrange(&mut random);
+        let script = format!("{} {how} f*", word(&program));
+        run_well(surveys(&[], &script).current_dir(at));
+        files.are_as_before(how);
     }
 }
 
@@ -582,13 +571,11 @@ fn another_file_with_the_number_of_a_descriptor_stays() {
     let program = compile("cc", "descriptors.c", &["-pthread"], at);
     let mut files = Files::new(["cold", "resident"].map(|name| cold(at.join(name), 20_000)));
     let script = format!("{} replace cold resident", word(&program));
-    check(|| {
-        evict(&at.join("cold"));
-        touch(&at.join("resident"), 0..20_000);
-        files.0.iter_mut().for_each(|it| it.2 = pages(&it.0));
-        run_well(surveys(&[], &script).current_dir(at));
-        files.are_as_before("replace")
-    });
+    evict(&at.join("cold"));
+    touch(&at.join("resident"), 0..20_000);
+    files.0.iter_mut().for_each(|it| it.2 = pages(&it.0));
+    run_well(surveys(&[], &script).current_dir(at));
+    files.are_as_before("replace");
 }
 
 #[test]
@@ -600,18 +587,16 @@ fn a_file_that_gets_a_name_when_it_is_written_is_evicted() {
     let at = directory.path();
     let program = compile("cc", "descriptors.c", &["-pthread"], at);
     let mut files = Files::new(["f1", "f2"].map(|name| cold(at.join(name), 300_000)));
-    check(|| {
-        files.arrange(&mut Random(3));
-        let script = format!("rm -f copy-*; {} link f*", word(&program));
-        run_well(surveys(&[], &script).current_dir(at));
-        for (path, bytes, _) in &files.0 {
-            let name = path.file_name().unwrap().to_str().unwrap();
-            let copy = at.join(format!("copy-{name}"));
-            assert_eq!(pages(&copy), BTreeSet::new());
-            assert_eq!(fs::read(&copy).unwrap(), *bytes);
-        }
-        files.are_as_before("link")
-    });
+    files.arrange(&mut Random(3));
+    let script = format!("rm -f copy-*; {} link f*", word(&program));
+    run_well(surveys(&[], &script).current_dir(at));
+    for (path, bytes, _) in &files.0 {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let copy = at.join(format!("copy-{name}"));
+        assert_eq!(pages(&copy), BTreeSet::new());
+        assert_eq!(fs::read(&copy).unwrap(), *bytes);
+    }
+    files.are_as_before("link");
 }
 
 #[test]
@@ -634,14 +619,12 @@ fn files_with_long_paths_are_evicted() {
         format!("cat {}/f* >/dev/null", word(&absolute)),
         format!("cd {relative}; cat f* >/dev/null; cat f* >new"),
     ] {
-        check(|| {
-            let _ = fs::remove_file(absolute.join("new"));
-            files.arrange(&mut Random(4));
-            run_well(surveys(&[], &script).current_dir(at));
-            let new = absolute.join("new");
-            assert!(!new.exists() || pages(&new).is_empty());
-            files.are_as_before(&script)
-        });
+        let _ = fs::remove_file(absolute.join("new"));
+        files.arrange(&mut Random(4));
+        run_well(surveys(&[], &script).current_dir(at));
+        let new = absolute.join("new");
+        assert!(!new.exists() || pages(&new).is_empty());
+        files.are_as_before(&script);
     }
 }
 
@@ -661,18 +644,16 @@ fn directories_of_several_filesystems_are_told_apart() {
         word(one.path()),
         word(other.path())
     );
-    check(|| {
-        for (path, _, resident) in &mut files.0 {
-            evict(path);
-            touch(path, 100_000..200_000);
-            *resident = pages(path);
-        }
-        for path in [one.path().join("first"), other.path().join("second")] {
-            evict(&path);
-        }
-        run_well(&mut surveys(&[], &script));
-        files.are_as_before(&script)
-    });
+    for (path, _, resident) in &mut files.0 {
+        evict(path);
+        touch(path, 100_000..200_000);
+        *resident = pages(path);
+    }
+    for path in [one.path().join("first"), other.path().join("second")] {
+        evict(&path);
+    }
+    run_well(&mut surveys(&[], &script));
+    files.are_as_before(&script);
 }
 
 /// stat(2) and proc(5) have different devices for files of btrfs.
@@ -686,14 +667,12 @@ fn a_file_of_btrfs_that_is_mapped_is_evicted_when_it_is_unmapped() {
     let maps = compile("cc", "maps.c", &["-std=gnu11"], here.path());
     let file = cold(disk.path().join("file"), 4 * MIB);
     let mut files = Files::new([file.clone()]);
-    check(|| {
-        files.arrange(&mut Random(5));
-        run_well(&mut surveys(
-            &[],
-            &format!("{} {}", word(&maps), word(&file)),
-        ));
-        files.are_as_before("maps")
-    });
+    files.arrange(&mut Random(5));
+    run_well(&mut surveys(
+        &[],
+        &format!("{} {}", word(&maps), word(&file)),
+    ));
+    files.are_as_before("maps");
 }
 
 #[test]
@@ -761,12 +740,10 @@ fn a_program_keeps_its_leases() {
     let paths = sizes.map(|size| cold(at.join(format!("f{size}")), size));
     let mut files = Files::new(paths);
     let script = format!("{} f*", word(&leases));
-    check(|| {
-        files.arrange(&mut Random(6));
-        let said = run_well(surveys(&[], &script).current_dir(at));
-        assert_eq!(said.text(), "0 1\n".repeat(sizes.len()));
-        files.are_as_before("leases")
-    });
+    files.arrange(&mut Random(6));
+    let said = run_well(surveys(&[], &script).current_dir(at));
+    assert_eq!(said.text(), "0 1\n".repeat(sizes.len()));
+    files.are_as_before("leases");
 }
 
 /// The data of the file is not written for seconds. `nowait run` waits for that to evict it.
@@ -819,18 +796,16 @@ fn a_process_that_is_left_behind_uses_the_cache_as_without() {
         word(&left)
     );
     for made in [SURVEYS, GROUP] {
-        check(|| {
-            evict(&read);
-            for name in ["started", "go", "done"] {
-                let _ = fs::remove_file(at.join(name));
-            }
-            let mut command = made(&script);
-            run_well(command.current_dir(at));
-            fs::write(at.join("go"), "").unwrap();
-            program::wait_until("the process ends", || at.join("done").exists());
-            assert_eq!(pages(&dropped), BTreeSet::new());
-            !pages(&read).is_empty()
-        });
+        evict(&read);
+        for name in ["started", "go", "done"] {
+            let _ = fs::remove_file(at.join(name));
+        }
+        let mut command = made(&script);
+        run_well(command.current_dir(at));
+        fs::write(at.join("go"), "").unwrap();
+        program::wait_until("the process ends", || at.join("done").exists());
+        assert_eq!(pages(&dropped), BTreeSet::new());
+        assert_are_kept(&read, &BTreeSet::from([0]), &pages(&read), "read");
     }
 }
 
@@ -846,13 +821,11 @@ fn files_of_a_pid_namespace_are_evicted_and_other_processes_are_left_alone() {
     let paths = sizes.map(|size| cold(at.join(format!("f{size}")), size));
     let mut files = Files::new(paths);
     let script = "unshare --pid --fork sh -c 'cat f* >/dev/null; cat f* >new'";
-    check(|| {
-        files.arrange(&mut Random(4));
-        let said = run_well(surveys(&["--stats"], script).current_dir(at));
-        assert!(!said.err.contains("not known"), "{said:?}");
-        assert_eq!(pages(&at.join("new")), BTreeSet::new());
-        files.are_as_before(script)
-    });
+    files.arrange(&mut Random(4));
+    let said = run_well(surveys(&["--stats"], script).current_dir(at));
+    assert!(!said.err.contains("not known"), "{said:?}");
+    assert_eq!(pages(&at.join("new")), BTreeSet::new());
+    files.are_as_before(script);
 }
 
 /// The shell that starts `nowait run` opens these files.
@@ -865,32 +838,28 @@ fn standard_input_and_output_are_surveyed() {
     let from = cold(directory.path().join("from"), 2 * MIB);
     let to = directory.path().join("to");
     let mut files = Files::new([from.clone()]);
-    check(|| {
-        files.arrange(&mut Random(4));
-        let mut command = surveys(&[], "exec cat");
-        command.stdin(File::open(&from).unwrap());
-        let status = command.stdout(File::create(&to).unwrap()).status();
-        assert!(status.unwrap().success());
-        assert_eq!(pages(&to), BTreeSet::new());
-        assert_eq!(fs::read(&to).unwrap(), files.0[0].1);
-        files.are_as_before("cat")
-    });
+    files.arrange(&mut Random(4));
+    let mut command = surveys(&[], "exec cat");
+    command.stdin(File::open(&from).unwrap());
+    let status = command.stdout(File::create(&to).unwrap()).status();
+    assert!(status.unwrap().success());
+    assert_eq!(pages(&to), BTreeSet::new());
+    assert_eq!(fs::read(&to).unwrap(), files.0[0].1);
+    files.are_as_before("cat");
     let mut command = surveys(&[], "read -r line <&5");
     let command = command.env("FROM", word(&from));
-    check(|| {
-        files.arrange(&mut Random(4));
-        let mut shell = Command::new("sh");
-        let script = "exec 5<\"$FROM\"; exec \"$0\" \"$@\"";
-        shell.args(["-c", script]).arg(command.get_program());
-        shell.args(command.get_args());
-        shell.envs(
-            command
-                .get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        );
-        run_well(&mut shell);
-        files.are_as_before("descriptor 5")
-    });
+    files.arrange(&mut Random(4));
+    let mut shell = Command::new("sh");
+    let script = "exec 5<\"$FROM\"; exec \"$0\" \"$@\"";
+    shell.args(["-c", script]).arg(command.get_program());
+    shell.args(command.get_args());
+    shell.envs(
+        command
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    run_well(&mut shell);
+    files.are_as_before("descriptor 5");
 }
 
 /// The program opens some of the files that are read ahead of it.
@@ -905,14 +874,12 @@ fn what_is_read_ahead_is_given_back() {
     let paths = (0..400).map(|n| cold(at.join(format!("tree/f{n}")), 20_000));
     let mut files = Files::new(paths.collect::<Vec<_>>());
     let mut read = false;
-    check(|| {
-        files.arrange(&mut Random(7));
-        let options = ["--stats", "--data", "--walk", "tree"];
-        let script = "cat tree/f1* >/dev/null; sleep 0.2";
-        let said = run_well(surveys(&options, script).current_dir(at));
-        read |= said.err.contains(" of ") && !said.err.contains("read ahead 0 of 0 files");
-        files.are_as_before("--data")
-    });
+    files.arrange(&mut Random(7));
+    let options = ["--stats", "--data", "--walk", "tree"];
+    let script = "cat tree/f1* >/dev/null; sleep 0.2";
+    let said = run_well(surveys(&options, script).current_dir(at));
+    read |= said.err.contains(" of ") && !said.err.contains("read ahead 0 of 0 files");
+    files.are_as_before("--data");
     assert!(read, "nothing was read ahead");
 }
 
@@ -925,17 +892,15 @@ fn few_descriptors_are_enough() {
     let at = directory.path();
     let paths = (0..100).map(|n| cold(at.join(format!("f{n}")), 20_000));
     let mut files = Files::new(paths.collect::<Vec<_>>());
-    check(|| {
-        files.arrange(&mut Random(5));
-        let mut command = surveys(
-            &[],
-            "sha256sum f* >/dev/null; mkdir out; cp f* out; rm -r out",
-        );
-        command.env("NOWAIT_LIBRARY_DIR", all_libraries());
-        let mut command = without_environment(command);
-        run_well(limited(&mut command, 20).current_dir(at));
-        files.are_as_before("20 descriptors")
-    });
+    files.arrange(&mut Random(5));
+    let mut command = surveys(
+        &[],
+        "sha256sum f* >/dev/null; mkdir out; cp f* out; rm -r out",
+    );
+    command.env("NOWAIT_LIBRARY_DIR", all_libraries());
+    let mut command = without_environment(command);
+    run_well(limited(&mut command, 20).current_dir(at));
+    files.are_as_before("20 descriptors");
 }
 
 /// The command with its environment in its words: `limited` does not keep variables.
@@ -1028,12 +993,10 @@ fn the_cache_is_as_before_if_the_program_is_killed() {
     let directory = directory();
     let file = cold(directory.path().join("file"), 3 * MIB);
     let mut files = Files::new([file.clone()]);
-    check(|| {
-        files.arrange(&mut Random(6));
-        let status = surveys(&[], &format!("cat {} >/dev/null; kill -9 $$", word(&file))).status();
-        assert_eq!(status.unwrap().signal(), Some(9));
-        files.are_as_before("kill -9")
-    });
+    files.arrange(&mut Random(6));
+    let status = surveys(&[], &format!("cat {} >/dev/null; kill -9 $$", word(&file))).status();
+    assert_eq!(status.unwrap().signal(), Some(9));
+    files.are_as_before("kill -9");
 }
 
 #[test]

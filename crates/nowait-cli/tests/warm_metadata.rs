@@ -7,10 +7,12 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use program::{MIB, Said, as_nobody, cached_bytes, directory, nowait, open_directory, run, word};
+use program::{
+    MIB, Said, as_nobody, cached_bytes, directory, nowait, open_directory, run, wait_until, word,
+};
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
+use test_support::limit::LONG;
 
 fn warm(words: &[&str]) -> Said {
     run(&mut nowait(["warm", "--metadata"].iter().chain(words)))
@@ -82,11 +84,7 @@ fn an_interrupt_is_handled_while_a_device_hangs() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let begin = Instant::now();
-    while disk.stalled() == 0 {
-        assert!(begin.elapsed() < Duration::from_secs(60), "nothing hangs");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("a read of the device hangs", || disk.stalled() > 0);
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     // The results are printed while the device still hangs. The process ends afterwards.
@@ -97,7 +95,7 @@ fn an_interrupt_is_handled_while_a_device_hangs() {
             let _ = said.send(line);
         }
     });
-    let interrupted = std::iter::from_fn(|| heard.recv_timeout(Duration::from_secs(20)).ok())
+    let interrupted = std::iter::from_fn(|| heard.recv_timeout(LONG).ok())
         .find(|line| line.contains("interrupted"));
     let still_hangs = disk.stalled() > 0;
     disk.release_all();

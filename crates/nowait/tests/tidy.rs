@@ -169,6 +169,7 @@ fn texts() -> Vec<(PathBuf, String)> {
         "crates/nowait-serve-dir",
         "crates/powercut",
         "crates/slowdisk",
+        "crates/test-support",
         "examples",
         "fuzz/fuzz_targets",
         "python/src",

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount, evict, require, skip_or_fail};
+use test_support::limit::LONG;
 
 /// Tells the child what to make.
 const CHILD: &str = "SLOWDISK_CRASH_CHILD";
 const READY: &str = "ready:";
-const PATIENCE: Duration = Duration::from_secs(10);
 
 #[test]
 fn killed_with_stalled_requests_on_ext4() {
@@ -87,7 +87,7 @@ fn wait_until_clean(child: &mut Child, dir: &Path, what: &str) {
         if left.is_empty() {
             break;
         }
-        assert!(killed.elapsed() < PATIENCE, "{what}: left are {left:?}");
+        assert!(killed.elapsed() < LONG, "{what}: left are {left:?}");
         thread::sleep(Duration::from_millis(20));
     }
     fs::remove_dir(dir).unwrap();
@@ -121,7 +121,7 @@ fn dropped_while_another_mount_namespace_has_the_mount() {
         drop(disk);
         let _ = done.send(());
     });
-    let dropped = dropped.recv_timeout(PATIENCE);
+    let dropped = dropped.recv_timeout(LONG);
     if dropped.is_err() {
         holder.kill().unwrap();
     }
@@ -153,7 +153,7 @@ fn killed_while_another_process_keeps_the_connection() {
     wait_until_clean(&mut child, &dir, "connection");
     let killed = Instant::now();
     while reader.try_wait().unwrap().is_none() {
-        assert!(killed.elapsed() < PATIENCE, "the reader hangs");
+        assert!(killed.elapsed() < LONG, "the reader hangs");
         thread::sleep(Duration::from_millis(20));
     }
 }

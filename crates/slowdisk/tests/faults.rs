@@ -6,9 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount, evict, extents, require};
+use test_support::limit::{LONG, wait_until};
 
 const BLOCK: u64 = 4096;
 
@@ -28,14 +28,6 @@ fn read(path: &PathBuf, offset: u64) -> io::Result<()> {
     let file = File::open(path)?;
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random)?;
     file.read_exact_at(&mut [0; BLOCK as usize], offset)
-}
-
-fn wait_for(what: &str, mut true_now: impl FnMut() -> bool) {
-    let give_up = Instant::now() + Duration::from_secs(10);
-    while !true_now() {
-        assert!(Instant::now() < give_up, "{what}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]
@@ -83,13 +75,13 @@ fn a_stall_holds_until_released() {
     let (done, finished) = mpsc::channel();
     let reader = thread::spawn(move || done.send(read(&bad, 0)).unwrap());
 
-    wait_for("the read stalls", || disk.stalled() == 1);
+    wait_until("the read stalls", || disk.stalled() == 1);
     for block in 0..16 {
         read(&good, block * BLOCK).unwrap();
     }
     assert!(finished.try_recv().is_err(), "the read is still held");
     disk.release(fault);
-    let read = finished.recv_timeout(Duration::from_secs(10)).unwrap();
+    let read = finished.recv_timeout(LONG).unwrap();
     read.unwrap();
     reader.join().unwrap();
 }
@@ -103,7 +95,7 @@ fn dropping_the_rig_releases_what_is_stalled() {
     disk.inject(Fault::stall(0..disk.size()));
     let reader = thread::spawn(move || read(&bad, 0));
     fs::write(root.join("dirty"), vec![3; 1 << 20]).unwrap();
-    wait_for("the read stalls", || disk.stalled() > 0);
+    wait_until("the read stalls", || disk.stalled() > 0);
     let file = disk.path().to_owned();
     drop(disk);
     drop(mount);

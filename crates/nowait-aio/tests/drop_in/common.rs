@@ -4,6 +4,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use test_support::limit::LONG;
 
 /// The library that this test was built with.
 pub fn library() -> PathBuf {
@@ -94,18 +95,18 @@ impl Program {
         command.arg(case).current_dir(self.directory.path());
         command.envs(env.iter().copied());
         under.prepare(&mut command);
-        run(&mut command, Duration::from_secs(60))
+        run(&mut command)
     }
 }
 
-/// Runs a command, and kills it if it takes longer than the limit.
-pub fn run(command: &mut Command, limit: Duration) -> Result<(), String> {
+/// Runs a command, and kills it if it hangs.
+pub fn run(command: &mut Command) -> Result<(), String> {
     // A process group, so that its children can be killed with it.
     command.process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     command.stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|e| format!("{command:?}: {e}"))?;
-    let end = Instant::now() + limit;
+    let end = Instant::now() + 2 * LONG;
     let mut hung = false;
     while child.try_wait().unwrap().is_none() {
         if Instant::now() > end {

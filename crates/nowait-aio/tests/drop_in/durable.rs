@@ -2,7 +2,6 @@
 //! in a power cut.
 
 use std::process::Command;
-use std::time::Duration;
 
 use slowdisk::{Filesystem, Log, TestMount};
 
@@ -22,7 +21,7 @@ fn synced_bytes_are_there_after_a_power_cut() {
             let mut command = Command::new(&program.path);
             command.arg("durable").current_dir(&directory);
             under.prepare(&mut command);
-            run(&mut command, Duration::from_secs(60)).unwrap();
+            run(&mut command).unwrap();
             mount.shut_down(Log::Lost).unwrap();
             mount.remount().unwrap();
             let files = std::fs::read_dir(directory).unwrap();

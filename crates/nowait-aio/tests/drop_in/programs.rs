@@ -1,7 +1,6 @@
 //! Other programs with the library preloaded: fio, which verifies every byte, and stress-ng.
 
 use std::process::Command;
-use std::time::Duration;
 
 use crate::common::{OURS, run};
 
@@ -36,7 +35,7 @@ fn fio_verifies_what_it_wrote() {
         fio.args(["--name=mixed", "--stonewall", "--rw=randrw", "--bs=4k"]);
         fio.args(["--invalidate=1", "--thread"]);
         under.prepare(&mut fio);
-        run(&mut fio, Duration::from_secs(60)).unwrap_or_else(|why| panic!("{under:?}: {why}"));
+        run(&mut fio).unwrap_or_else(|why| panic!("{under:?}: {why}"));
         let used = std::fs::read_to_string(stats).unwrap();
         assert!(used.contains("\"write\":{"), "{used}");
     }
@@ -53,6 +52,6 @@ fn stress_ng_finds_nothing() {
         stress.args(["--aio", "4", "--aio-requests", "64", "--timeout", "4"]);
         stress.args(["--verify", "--metrics-brief"]);
         under.prepare(&mut stress);
-        run(&mut stress, Duration::from_secs(60)).unwrap_or_else(|why| panic!("{under:?}: {why}"));
+        run(&mut stress).unwrap_or_else(|why| panic!("{under:?}: {why}"));
     }
 }

@@ -2,7 +2,6 @@
 //! it.
 
 use std::process::Command;
-use std::time::Duration;
 
 use crate::common::{OURS, Program, Under, run};
 
@@ -68,7 +67,7 @@ fn valgrind_finds_nothing() {
                 valgrind.arg(&program.path).arg(case);
                 valgrind.current_dir(program.directory());
                 under.prepare(&mut valgrind);
-                if let Err(why) = run(&mut valgrind, Duration::from_secs(120)) {
+                if let Err(why) = run(&mut valgrind) {
                     wrong.push(format!("{source} {case} under {under:?}: {why}"));
                 }
             }

@@ -1,11 +1,10 @@
 //! A sync and a write with RWF_DSYNC or RWF_SYNC, on filesystems that end without a flush of their log, as in a power cut.
 
 use std::path::Path;
-use std::time::Duration;
 
 use slowdisk::{Filesystem, Log, TestMount};
 
-use crate::installed::{Linking, Program, run_for};
+use crate::installed::{Linking, Program, run_to_end};
 
 #[test]
 fn synced_bytes_are_there_after_a_power_cut() {
@@ -27,7 +26,7 @@ fn synced_bytes_are_there_after_a_power_cut() {
             command
                 .current_dir(&directory)
                 .env("NOWAIT_BACKEND", backend);
-            run_for(&mut command, Duration::from_secs(60)).unwrap();
+            run_to_end(&mut command).unwrap();
             mount.shut_down(Log::Lost).unwrap();
             mount.remount().unwrap();
             let files = std::fs::read_dir(directory).unwrap();

@@ -4,10 +4,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::time::Duration;
 
 use crate::disk::{Disk, needs_disk};
 use crate::installed::{Linking, Program, run, scratch};
+use test_support::limit::LONG;
 
 const C11: [&str; 7] = [
     "cc",
@@ -97,9 +97,7 @@ impl Server {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(60)))
-            .unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
         stream
     }
 

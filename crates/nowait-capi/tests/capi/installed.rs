@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use test_support::limit::ended;
 
 /// The root of the project.
 pub fn root() -> PathBuf {
@@ -159,27 +159,17 @@ impl Program {
 }
 
 /// Runs a command that must succeed, and kills it if it hangs.
-pub fn run_for(command: &mut Command, limit: Duration) -> Result<(), String> {
+pub fn run_to_end(command: &mut Command) -> Result<(), String> {
     let log = tempfile::tempfile().unwrap();
     command
         .stdout(log.try_clone().unwrap())
         .stderr(log.try_clone().unwrap());
     let mut child = command.spawn().map_err(|e| format!("{command:?}: {e}"))?;
-    let end = Instant::now() + limit;
-    let status = loop {
-        match child.try_wait().unwrap() {
-            Some(status) => break status.to_string(),
-            None if Instant::now() > end => {
-                let _ = child.kill();
-                let _ = child.wait();
-                break "hung".into();
-            }
-            None => std::thread::sleep(Duration::from_millis(2)),
-        }
+    let status = match ended(&mut child) {
+        Ok(status) if status.success() => return Ok(()),
+        Ok(status) => status.to_string(),
+        Err(why) => why,
     };
-    if status == "exit status: 0" {
-        return Ok(());
-    }
     use std::io::{Read, Seek};
     let (mut log, mut said) = (log, Vec::new());
     log.rewind().unwrap();

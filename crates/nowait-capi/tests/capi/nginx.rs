@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::disk::{Disk, evict, needs_disk};
 use crate::installed::{Installed, root, run, scratch};
+use test_support::limit::LONG;
 
 /// The module, built against the installed library.
 fn module() -> &'static Path {
@@ -100,7 +101,7 @@ impl Nginx {
             port,
             tls,
         };
-        let end = Instant::now() + Duration::from_secs(30);
+        let end = Instant::now() + LONG;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < end, "{}", nginx.log());
             std::thread::sleep(Duration::from_millis(10));
@@ -155,9 +156,7 @@ impl Nginx {
     /// Sends a request for a file, whose answer is read later.
     fn begin(&self, file: &str) -> TcpStream {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(60)))
-            .unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
         write!(
             stream,
             "GET /{file} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -172,7 +171,7 @@ impl Drop for Nginx {
         let _ = Command::new("kill")
             .arg(self.master.id().to_string())
             .status();
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + LONG;
         while matches!(self.master.try_wait(), Ok(None)) && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -297,7 +296,7 @@ fn a_stalled_disk_delays_neither_others_nor_a_reload() {
     // The old worker goes on until its requests are done. A new one serves meanwhile.
     let old = nginx.workers();
     nginx.signal("-HUP");
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + LONG;
     while nginx.workers().iter().all(|worker| old.contains(worker)) {
         assert!(Instant::now() < end, "{}", nginx.log());
         std::thread::sleep(Duration::from_millis(10));
@@ -318,7 +317,7 @@ fn a_stalled_disk_delays_neither_others_nor_a_reload() {
         );
     }
     let mut nginx = nginx;
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + LONG;
     while nginx.master.try_wait().unwrap().is_none() {
         assert!(Instant::now() < end, "{}", nginx.log());
         std::thread::sleep(Duration::from_millis(10));

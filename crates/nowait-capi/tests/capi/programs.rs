@@ -2,9 +2,8 @@
 //! address sanitizer.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use crate::installed::{Linking, Program, run_for};
+use crate::installed::{Linking, Program, run_to_end};
 
 const C11: [&str; 7] = [
     "cc",
@@ -23,7 +22,7 @@ fn source(name: &str) -> PathBuf {
 }
 
 /// Runs each case of a program, below `wrapper` if it is not empty.
-fn each_case(program: &Program, wrapper: &[&str], backends: &[&str], limit: Duration) {
+fn each_case(program: &Program, wrapper: &[&str], backends: &[&str]) {
     let mut wrong = Vec::new();
     for case in program.cases() {
         for backend in backends {
@@ -37,7 +36,7 @@ fn each_case(program: &Program, wrapper: &[&str], backends: &[&str], limit: Dura
             if wrapper.first() == Some(&"valgrind") {
                 command.env("NOWAIT_VALGRIND", "1");
             }
-            if let Err(why) = run_for(&mut command, limit) {
+            if let Err(why) = run_to_end(&mut command) {
                 wrong.push(format!("{case} on {backend}: {why}"));
             }
         }
@@ -46,25 +45,24 @@ fn each_case(program: &Program, wrapper: &[&str], backends: &[&str], limit: Dura
 }
 
 const BACKENDS: [&str; 2] = ["uring", "threads"];
-const MINUTE: Duration = Duration::from_secs(60);
 
 #[test]
 fn calls_against_the_shared_library() {
     let program = Program::compile(&C11, &source("calls.c"), Linking::Shared);
-    each_case(&program, &[], &BACKENDS, MINUTE);
+    each_case(&program, &[], &BACKENDS);
 }
 
 #[test]
 fn engines_against_the_shared_library() {
     let program = Program::compile(&C11, &source("engine.c"), Linking::Shared);
-    each_case(&program, &[], &BACKENDS, MINUTE);
+    each_case(&program, &[], &BACKENDS);
 }
 
 #[test]
 fn both_against_the_static_library() {
     for name in ["calls.c", "engine.c"] {
         let program = Program::compile(&C11, &source(name), Linking::Static);
-        each_case(&program, &[], &BACKENDS[..1], MINUTE);
+        each_case(&program, &[], &BACKENDS[..1]);
     }
 }
 
@@ -73,7 +71,7 @@ fn both_against_the_static_library() {
 fn both_as_in_a_container() {
     for name in ["calls.c", "engine.c"] {
         let program = Program::compile(&C11, &source(name), Linking::Shared);
-        each_case(&program, &[], &["container"], MINUTE);
+        each_case(&program, &[], &["container"]);
     }
 }
 
@@ -91,7 +89,7 @@ fn no_error_and_no_leak_under_valgrind() {
             "--show-leak-kinds=definite",
         ];
         // valgrind has no io_uring of its own: it hands the memory of a ring to the kernel unchecked.
-        each_case(&program, &wrapper, &["threads"], 5 * MINUTE);
+        each_case(&program, &wrapper, &["threads"]);
     }
 }
 
@@ -103,6 +101,6 @@ fn no_error_and_no_leak_with_the_address_sanitizer() {
         .collect();
     for name in ["calls.c", "engine.c"] {
         let program = Program::compile(&compiler, &source(name), Linking::Shared);
-        each_case(&program, &[], &BACKENDS, 2 * MINUTE);
+        each_case(&program, &[], &BACKENDS);
     }
 }

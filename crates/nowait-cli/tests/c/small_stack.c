@@ -1,39 +1,85 @@
-// Uses files in a signal handler that has a small stack, and ends there.
+// Prints how many bytes of a signal handler's stack each call uses. The program is linked with -z now: ld.so(8) needs
+// no stack to find a function.
 #define _GNU_SOURCE
 #include <assert.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+enum { SIZE = 1 << 17, PAINT = 0xa5 };
+
+static unsigned char *stack;
 static int fd;
+static char buffer[100];
+static struct stat status;
+
+static void nothing(void) {}
+static void opens(void) { assert(open("/etc/passwd", O_RDONLY) >= 0); }
+static void opens_directory(void) { assert(open("/etc", O_RDONLY | O_DIRECTORY) >= 0); }
+static void reads_at_offset(void) { assert(pread(fd, buffer, 10, 10) == 10); }
+static void seeks(void) { assert(lseek(fd, 50, SEEK_SET) == 50); }
+static void closes(void) { assert(close(fd) == 0); }
+static void duplicates(void) { assert(dup(fd) >= 0); }
+static void stats(void) { assert(stat("/missing/of-a-handler", &status) == -1); }
+static void looks_up(void) { assert(access("/missing/another", R_OK) == -1); }
+static void looks_up_below(void) { assert(access("missing/of-a-handler", R_OK) == -1); }
+static void moves(void) { assert(chdir("/etc") == 0); }
+static void maps(void) { assert(mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0) != MAP_FAILED); }
+static void executes(void) {
+    char *arguments[] = {"", NULL};
+    assert(execv("/missing/program", arguments) == -1);
+}
+
+static const struct {
+    const char *name;
+    void (*call)(void);
+} CALLS[] = {
+    {"nothing", nothing},
+    {"open", opens},
+    {"open a directory", opens_directory},
+    {"pread", reads_at_offset},
+    {"lseek", seeks},
+    {"close", closes},
+    {"dup", duplicates},
+    {"stat", stats},
+    {"access", looks_up},
+    {"access below", looks_up_below},
+    {"chdir", moves},
+    {"mmap", maps},
+    {"execv", executes},
+};
+
+static void (*call)(void);
 
 static void handle(int number) {
     (void)number;
-    static char buffer[100];
-    assert(pread(fd, buffer, 10, 10) == 10);
-    assert(lseek(fd, 50, SEEK_SET) == 50);
-    assert(read(fd, buffer, 10) == 10);
-    assert(close(fd) == 0);
-    assert(access("missing/of-a-handler", R_OK) == -1);
-    assert(access("/missing/of-a-handler", R_OK) == -1);
-    execl("/missing/of-a-handler", "", NULL);
-    _exit(7);
+    call();
 }
 
 int main(void) {
-    // The kernel needs one half, and ld.so(8) about as much to find a function.
-    size_t size = 2 * sysconf(_SC_MINSIGSTKSZ) + 1024;
-    char *memory = mmap(NULL, size + (1 << 16), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert(memory != MAP_FAILED);
-    assert(mprotect(memory, 1 << 16, PROT_NONE) == 0);
-    stack_t stack = {.ss_sp = memory + (1 << 16), .ss_size = size};
-    assert(sigaltstack(&stack, NULL) == 0);
+    stack = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert(stack != MAP_FAILED);
+    stack_t other = {.ss_sp = stack, .ss_size = SIZE};
+    assert(sigaltstack(&other, NULL) == 0);
     struct sigaction action = {.sa_handler = handle, .sa_flags = SA_ONSTACK};
     assert(sigaction(SIGUSR1, &action, NULL) == 0);
-    fd = open("/etc/passwd", O_RDONLY);
-    assert(fd >= 0);
-    char byte;
-    assert(read(fd, &byte, 1) == 1);
-    raise(SIGUSR1);
+    for (size_t at = 0; at < sizeof CALLS / sizeof *CALLS; at++) {
+        fd = open("/etc/passwd", O_RDONLY);
+        assert(fd >= 0);
+        assert(read(fd, buffer, 1) == 1);
+        call = CALLS[at].call;
+        memset(stack, PAINT, SIZE);
+        raise(SIGUSR1);
+        size_t left = 0;
+        while (stack[left] == PAINT)
+            left++;
+        printf("%zu %s\n", SIZE - left, CALLS[at].name);
+    }
+    fflush(stdout);
+    _exit(7);
 }

@@ -12,18 +12,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use nowait::residency::Probe;
 use serde_json::Value;
 use slowdisk::{Filesystem, TestMount};
 use tempfile::TempDir;
+use test_support::limit::ended;
+#[allow(unused_imports, reason = "each test binary uses a part of it")]
+pub use test_support::limit::wait_until;
 
 pub const PAGE: u64 = 4096;
 pub const MIB: u64 = 1 << 20;
-
-/// The time after which a run is taken to hang.
-const LONG: Duration = Duration::from_secs(600);
 
 /// Mounts a new filesystem. The test is skipped if that is not possible.
 #[macro_export]
@@ -161,18 +160,7 @@ pub fn run_with(command: &mut Command, input: &[u8]) -> Said {
         .stderr(err.try_clone().unwrap())
         .spawn()
         .expect("the program starts");
-    let end = Instant::now() + LONG;
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        if Instant::now() > end {
-            child.kill().unwrap();
-            child.wait().unwrap();
-            panic!("{command:?} hangs");
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    };
+    let status = ended(&mut child).unwrap_or_else(|why| panic!("{command:?}: {why}"));
     let read = |file: File| {
         let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
         file.read_exact_at(&mut bytes, 0).unwrap();
@@ -336,18 +324,6 @@ pub fn fifo(path: PathBuf) -> PathBuf {
     let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
     rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
     path
-}
-
-/// Waits until `holds` returns true.
-///
-/// # Panics
-/// After ten minutes.
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !holds() {
-        assert!(begin.elapsed() < LONG, "never: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Runs `act` while another thread makes and removes files and directories in `dir`.

@@ -2,10 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-/// No step of a test takes this long, even on a busy machine, unless it hangs.
-pub const LONG: Duration = Duration::from_secs(30);
+pub use test_support::limit::wait_until;
 
 /// A directory on a real filesystem.
 pub fn scratch() -> tempfile::TempDir {
@@ -28,15 +26,6 @@ pub fn patterned(dir: &Path, name: &str, len: usize) -> PathBuf {
 /// Drops a file's pages from the page cache.
 pub fn evict(path: &Path) {
     slowdisk::evict(&std::fs::File::open(path).unwrap()).unwrap();
-}
-
-/// Waits until a condition holds. `what` is the message if it never does.
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + LONG;
-    while !is_so() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// The files that this process has open below a directory, as /proc shows them.

@@ -12,6 +12,7 @@ use slowdisk::{Fault, Filesystem, SlowDisk, TestMount, extents};
 use tower_http::services::fs::{Backend, TokioBackend};
 
 use crate::site::{Site, ask, get, large, request};
+use test_support::limit::LONG;
 
 /// Runs a test in a process of its own. Returns true in that process.
 fn is_alone(test: &str) -> bool {
@@ -174,7 +175,7 @@ fn a_stalled_disk_delays_only_the_files_on_it() {
         let (done, waiting) = mpsc::channel::<()>();
         let released = disk.clone();
         let watch = std::thread::spawn(move || {
-            if waiting.recv_timeout(Duration::from_secs(20)) == Err(RecvTimeoutError::Timeout) {
+            if waiting.recv_timeout(LONG) == Err(RecvTimeoutError::Timeout) {
                 released.release_all();
             }
         });

@@ -6,10 +6,10 @@
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use super::wait::LONG;
+use test_support::limit::{LONG, ended};
 
 /// The role of this process, if it is a child that [`in_child`] made.
 pub fn role() -> Option<String> {
@@ -44,7 +44,7 @@ pub fn in_child_by(mut command: Command, role: &str) {
         .env("NOWAIT_TEST_ROLE", role)
         .stdout(output.try_clone().unwrap())
         .stderr(output.try_clone().unwrap());
-    let end = Instant::now() + 5 * LONG;
+    let end = Instant::now() + LONG;
     let mut child = loop {
         match command.spawn() {
             Ok(child) => break child,
@@ -56,20 +56,12 @@ pub fn in_child_by(mut command: Command, role: &str) {
             Err(e) => panic!("{command:?}: {e}"),
         }
     };
-    let status = loop {
-        match child.try_wait().unwrap() {
-            Some(status) => break status,
-            None if Instant::now() > end => {
-                let _ = child.kill();
-                break child.wait().unwrap();
-            }
-            None => std::thread::sleep(Duration::from_millis(5)),
-        }
-    };
+    let ended = ended(&mut child);
     let mut text = vec![0; output.metadata().unwrap().len() as usize];
     output.read_exact_at(&mut text, 0).unwrap();
     let text = String::from_utf8_lossy(&text);
-    assert!(status.success(), "{test} as {role}: {status}\n{text}");
+    let is_success = ended.as_ref().is_ok_and(ExitStatus::success);
+    assert!(is_success, "{test} as {role}: {ended:?}\n{text}");
     assert!(text.contains("1 passed"), "no test {test}\n{text}");
 }
 

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::mpsc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_executor::LocalPool;
 use futures_util::future::join_all;
@@ -19,7 +20,6 @@ use crate::common::files::{pattern, patterned, scratch};
 use crate::common::handles::handle;
 use crate::common::results::bytes_of;
 use crate::common::shared_engine::each_shared;
-use crate::common::wait::LONG;
 
 const SIZE: usize = 1 << 20;
 
@@ -106,7 +106,9 @@ fn eight_threads_submit_and_any_of_them_reaps() {
                         }];
                         while engine.submit_batch(&mut ops) == 0 {
                             let mut some = Vec::new();
-                            engine.reap(&mut some, Wait::UpTo(LONG / 1000)).unwrap();
+                            engine
+                                .reap(&mut some, Wait::UpTo(Duration::from_millis(30)))
+                                .unwrap();
                             some.into_iter().for_each(|c| sink.send(c).unwrap());
                         }
                     }

@@ -25,7 +25,7 @@ use crate::common::limit::Limit;
 use crate::common::mounts::mounted;
 use crate::common::nobody::{NOBODY, in_child_as_nobody};
 use crate::common::sandbox::{NUMBER, deny, filter, load, refuse, sandboxed, unless};
-use crate::common::wait::wait_until;
+use crate::common::wait::{LONG, wait_until};
 use crate::{WINDOW, budget, is_free, mapped};
 
 const MIB: u64 = 1 << 20;
@@ -276,7 +276,7 @@ fn without_memory_for_copies_the_file_changes_later() {
             start.store(false, Ordering::Release);
             wait_until("the lease is being broken", || mapping.why().is_some());
             drop(held);
-            let end = std::time::Instant::now() + Duration::from_secs(20);
+            let end = std::time::Instant::now() + LONG;
             while !truncated.load(Ordering::Acquire) && std::time::Instant::now() < end {
                 std::thread::sleep(Duration::from_millis(1));
             }

@@ -21,6 +21,7 @@ use crate::common::files::{pattern, patterned, scratch};
 use crate::common::forked::forked;
 use crate::common::handles::handle;
 use crate::common::shared_engine::each_shared;
+use crate::common::wait::LONG;
 use crate::process_one::forked_as_process_one;
 
 /// Files and directories to open, read and scan.
@@ -73,7 +74,7 @@ impl Ground {
             let options = Options::new().backend(backend).depth(8).workers(2);
             let mut shared = options.build().unwrap();
             one(&mut shared, Nop);
-            let far = Instant::now() + Duration::from_secs(60);
+            let far = Instant::now() + LONG;
             one(&mut shared, Op::from(Nop).deadline(far));
             let _ = (shared.support(Feature::Polled), shared.event_fd().unwrap());
             one(&mut options.build_local().unwrap(), Nop);
@@ -83,7 +84,7 @@ impl Ground {
     /// The work of a child. It uses nothing of its parent but the paths.
     fn in_child(&self) {
         // SAFETY: no memory is involved. A child that hangs ends with a signal.
-        unsafe { libc::alarm(100) };
+        unsafe { libc::alarm(LONG.as_secs() as u32) };
         // On a filesystem that the parent has not opened a file on.
         drop(handle(Path::new("/sys/kernel/mm")));
         self.open();
@@ -96,7 +97,7 @@ impl Ground {
 /// Submits, reaps and cancels on an engine that other threads use, too.
 fn drive(engine: &Engine, ground: &Ground) {
     let open = handle(&ground.file);
-    let far = Instant::now() + Duration::from_secs(60);
+    let far = Instant::now() + LONG;
     let read = || Read::new(&open, Box::new(vec![0u8; 4096]), 0).flags(RwFlags::HIPRI);
     let mut ops = vec![Op::from(read()).deadline(far), Op::from(Nop).deadline(far)];
     engine.submit_batch(&mut ops);

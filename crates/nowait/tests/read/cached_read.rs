@@ -10,6 +10,7 @@ use std::mem::MaybeUninit;
 use nowait::read::{Cached, cached, cached_by_nowait, try_cached};
 use nowait::{Engine, ErrorKind, File, Handle, buffer::UninitSlice};
 use slowdisk::{Filesystem, TestMount};
+use test_support::{Excuse, repeat};
 
 use crate::common::mounts::{ON_DISK, mounted};
 use crate::common::samples::Sample;
@@ -93,15 +94,20 @@ fn all(sample: &Sample, offset: u64, len: usize) {
 }
 
 /// Like `all`, of a file that is cached. A kernel may take back pages without a shortage of memory
-/// (DAMON), so the file is cached again a few times.
+/// (DAMON): then the file is cached again.
 #[track_caller]
 fn all_warm(sample: &Sample, offset: u64, len: usize) {
-    let is_all = || matches!(right(sample, offset, len), Cached::All(_));
-    let warmed = || {
-        sample.warm();
-        is_all()
-    };
-    assert!(is_all() || (0..5).any(|_| warmed()), "{len} from {offset}");
+    let mut is_first = true;
+    let excuse = Excuse::Reclaimed(&[&sample.path]);
+    repeat(&format!("{len} from {offset}"), &[excuse], || {
+        if !std::mem::take(&mut is_first) {
+            sample.warm();
+        }
+        match right(sample, offset, len) {
+            Cached::All(_) => Ok(()),
+            other => Err(other),
+        }
+    });
 }
 
 /// Ranges that begin and end at different distances from page boundaries.

@@ -19,6 +19,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use rustix::fs::{Advice, FlockOperation};
 use slowdisk::{Filesystem, TestMount};
+use test_support::pages::are_reclaimed;
 
 use crate::common::backends::backends;
 use crate::common::children::role;
@@ -26,7 +27,7 @@ use crate::common::limit::Limit;
 use crate::common::mounts::{ON_DISK, mounted};
 use crate::common::nobody::in_child_as_nobody;
 use crate::common::samples::Sample;
-use crate::common::wait::wait_until;
+use crate::common::wait::{LONG, wait_until};
 use crate::other_uid::open_the_way;
 use crate::overlay::overlay_with;
 use crate::residency::{arrange, seen};
@@ -79,16 +80,18 @@ async fn check_by_future(file: &File, sample: &Sample, offset: u64, len: usize) 
     );
 }
 
-/// Waits until all other pages are evicted, and returns the pages of `cached` that are gone. A
-/// worker evicts pages that the kernel still reads.
+/// Waits until all other pages than those of `cached` are evicted, and checks that these are not. A worker evicts pages
+/// that the kernel still reads. Some machines reclaim pages without a shortage of memory (DAMON).
 #[track_caller]
-fn gone(sample: &Sample, cached: &BTreeSet<u64>) -> BTreeSet<u64> {
-    let end = Instant::now() + Duration::from_secs(10);
+fn assert_kept(sample: &Sample, cached: &BTreeSet<u64>) {
+    let end = Instant::now() + LONG;
     loop {
         let after = seen(&sample.path);
         let stayed: Vec<u64> = (&after - cached).into_iter().take(20).collect();
         if stayed.is_empty() {
-            return cached - &after;
+            let gone = cached - &after;
+            let is_right = are_reclaimed(&sample.path, gone.iter().copied());
+            return assert!(is_right, "pages are gone: {gone:?}");
         }
         let path = sample.path.display();
         assert!(Instant::now() < end, "{path}: pages stayed: {stayed:?}");
@@ -96,27 +99,12 @@ fn gone(sample: &Sample, cached: &BTreeSet<u64>) -> BTreeSet<u64> {
     }
 }
 
-/// Repeats a test that returns the pages that are gone. Some machines reclaim pages without a
-/// shortage of memory (DAMON), so a test fails only if pages are gone each time.
-#[track_caller]
-fn until_none_is_gone(test: impl Fn() -> BTreeSet<u64>) {
-    for tries in 1.. {
-        let gone = test();
-        if gone.is_empty() {
-            return;
-        }
-        assert!(tries < 4, "pages are gone: {gone:?}");
-    }
-}
-
 /// Makes exactly these pages cached, and checks that they are after `test`, and no others.
 #[track_caller]
 fn keeps(sample: &Sample, cached: &BTreeSet<u64>, test: impl Fn()) {
-    until_none_is_gone(|| {
-        arrange(sample, cached);
-        test();
-        gone(sample, cached)
-    });
+    arrange(sample, cached);
+    test();
+    assert_kept(sample, cached);
 }
 
 /// Calls a test with a file on each filesystem, and an engine of each backend.
@@ -335,15 +323,13 @@ fn a_file_that_grows_and_shrinks_leaves_no_pages_of_this_process() {
 #[test]
 fn pages_that_others_read_between_two_uses_stay() {
     each(20 * MIB, |sample, engine, _| {
-        until_none_is_gone(|| {
-            sample.evict();
-            check(&open(engine, &sample.path, false), sample, 0, 3 << 20);
-            let other = sample.open();
-            other.read_exact_at(&mut [0], 700 * PAGE).expect("read");
-            let cached = seen(&sample.path);
-            check(&open(engine, &sample.path, false), sample, 0, 3 << 20);
-            gone(sample, &cached)
-        });
+        sample.evict();
+        check(&open(engine, &sample.path, false), sample, 0, 3 << 20);
+        let other = sample.open();
+        other.read_exact_at(&mut [0], 700 * PAGE).expect("read");
+        let cached = seen(&sample.path);
+        check(&open(engine, &sample.path, false), sample, 0, 3 << 20);
+        assert_kept(sample, &cached);
     });
 }
 
@@ -355,20 +341,18 @@ fn a_readahead_that_a_cached_read_continues_leaves_no_pages() {
             continue;
         };
         let engine = Engine::new().expect("an engine");
-        until_none_is_gone(|| {
-            sample.evict();
-            let other = fs::File::open(&sample.path).expect("open");
-            other
-                .read_exact_at(&mut [0; 4 * PAGE as usize], 0)
-                .expect("read");
-            let cached = seen(&sample.path);
-            let file = open(&engine, &sample.path, false);
-            for page in &cached {
-                check(&file, &sample, page * PAGE, PAGE as usize);
-            }
-            drop(file);
-            gone(&sample, &cached)
-        });
+        sample.evict();
+        let other = fs::File::open(&sample.path).expect("open");
+        other
+            .read_exact_at(&mut [0; 4 * PAGE as usize], 0)
+            .expect("read");
+        let cached = seen(&sample.path);
+        let file = open(&engine, &sample.path, false);
+        for page in &cached {
+            check(&file, &sample, page * PAGE, PAGE as usize);
+        }
+        drop(file);
+        assert_kept(&sample, &cached);
     }
 }
 
@@ -603,21 +587,17 @@ fn many_files_are_read_and_the_cache_is_as_before() {
                 })
                 .collect()
         };
-        until_none_is_gone(|| {
-            let numbered = || (0..).zip(&samples).skip(1);
-            for (i, sample) in numbered() {
-                arrange(sample, &cached(i));
-            }
-            let paths = samples.iter().map(|sample| sample.path.clone());
-            let files = nowait::read_files::Options::new()
-                .in_order(true)
-                .keep_cache(true);
-            for (file, sample) in files.read(paths).zip(&samples) {
-                assert!(file.expect("read").bytes() == sample.content);
-            }
-            numbered()
-                .flat_map(|(i, sample)| gone(sample, &cached(i)))
-                .collect()
-        });
+        let numbered = || (0..).zip(&samples).skip(1);
+        for (i, sample) in numbered() {
+            arrange(sample, &cached(i));
+        }
+        let paths = samples.iter().map(|sample| sample.path.clone());
+        let files = nowait::read_files::Options::new()
+            .in_order(true)
+            .keep_cache(true);
+        for (file, sample) in files.read(paths).zip(&samples) {
+            assert!(file.expect("read").bytes() == sample.content);
+        }
+        numbered().for_each(|(i, sample)| assert_kept(sample, &cached(i)));
     }
 }

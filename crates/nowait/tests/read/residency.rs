@@ -8,7 +8,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use nowait::residency::*;
@@ -17,6 +17,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rustix::fs::{Advice, MemfdFlags, fadvise, memfd_create};
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
+use test_support::{Excuse, repeat};
 
 use crate::common::files::{patterned, scratch};
 use crate::common::limit::Limit;
@@ -101,17 +102,16 @@ pub fn arrange(sample: &Sample, cached: &BTreeSet<u64>) {
     panic!("{} can't be arranged", sample.path.display());
 }
 
-/// Runs a test while exactly these pages of a file are cached. The test runs again if they did not stay
-/// so because the caches of the machine were dropped.
+/// Runs a test while exactly these pages of a file are cached. The test runs again if the kernel has reclaimed some.
 fn while_cached(sample: &Sample, cached: &BTreeSet<u64>, test: impl Fn()) {
-    for tries in 1.. {
+    let gone = || {
+        let gone = cached - &seen(&sample.path);
+        (!gone.is_empty()).then(|| format!("pages are gone: {gone:?}"))
+    };
+    repeat("residency", &[Excuse::Other(&gone)], || {
         arrange(sample, cached);
-        match catch_unwind(AssertUnwindSafe(&test)) {
-            Ok(()) => return,
-            Err(failure) if tries == 5 || seen(&sample.path) == *cached => resume_unwind(failure),
-            Err(_) => {}
-        }
-    }
+        catch_unwind(AssertUnwindSafe(&test))
+    });
 }
 
 #[track_caller]

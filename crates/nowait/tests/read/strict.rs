@@ -13,6 +13,7 @@ use nowait::engine::{Options, Submit, Wait};
 use nowait::op::{Op, Read, Readv};
 use nowait::{Engine, File, Handle, Mode, OpenOptions, ServedBy};
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
+use test_support::pages::Locked;
 
 use crate::common::accounting::{device_bytes, read_bytes};
 use crate::common::backends::backends;
@@ -156,12 +157,11 @@ fn a_sequence_is_read_ahead_window_by_window() {
             (windows..=windows + 1).contains(&cold),
             "{filesystem}, cold: {cold} of {windows}"
         );
-        // A kernel may take back pages without a shortage of memory (DAMON), which are read ahead again.
-        let none_if_cached = (0..5).any(|_| {
-            sample.warm();
-            begun() == 0
-        });
-        assert!(none_if_cached, "{filesystem}, cached");
+        // A kernel may take back pages without a shortage of memory (DAMON), which would be read ahead again.
+        sample.warm();
+        let locked = Locked::new(&sample.path, [0..SIZE]);
+        assert_eq!(begun(), 0, "{filesystem}, cached");
+        drop(locked);
         let before = ahead();
         sample.evict();
         for offset in all_over() {
@@ -207,25 +207,22 @@ fn a_sequence_is_read_ahead_window_by_window() {
 fn hits_beside_what_is_missing() {
     each(|filesystem, sample, engine| {
         let file = open(sample, engine, Mode::Strict);
-        let all_hits = || {
-            sample.evict();
-            for i in (0..SIZE / MIB).step_by(2) {
-                sample.touch(i * MIB..(i + 1) * MIB);
-            }
-            let mut hits = true;
-            let moved = device_bytes(|| {
-                for i in (0..SIZE / MIB).step_by(2) {
-                    for at in (i * MIB..(i + 1) * MIB).step_by(16 << 10) {
-                        let from = right(&file, sample, at, 16 << 10);
-                        hits &= from.cached == 16 << 10 && from.served_by == ServedBy::Caller;
-                    }
-                }
-            });
-            assert_eq!(moved, 0, "{filesystem}");
-            hits
+        sample.evict();
+        let cached = || {
+            let numbers = (0..SIZE / MIB).step_by(2);
+            numbers.map(|i| i * MIB..(i + 1) * MIB)
         };
+        cached().for_each(|range| sample.touch(range));
         // A kernel may take back pages without a shortage of memory (DAMON).
-        assert!((0..5).any(|_| all_hits()), "{filesystem}");
+        let _locked = Locked::new(&sample.path, cached());
+        let moved = device_bytes(|| {
+            for at in cached().flat_map(|range| range.step_by(16 << 10)) {
+                let from = right(&file, sample, at, 16 << 10);
+                let is_hit = from.cached == 16 << 10 && from.served_by == ServedBy::Caller;
+                assert!(is_hit, "{filesystem}: {at}: {from:?}");
+            }
+        });
+        assert_eq!(moved, 0, "{filesystem}");
         assert!(engine.stats().hits > 0);
     });
 }

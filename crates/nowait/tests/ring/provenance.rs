@@ -8,6 +8,7 @@ use nowait::op::{Op, Read};
 use nowait::read::NowaitPolicy;
 use nowait::residency::page_map;
 use nowait::{Handle, Provenance};
+use test_support::{Excuse, repeat};
 
 use crate::common::cache::evict;
 use crate::common::completions::{finish, one};
@@ -80,18 +81,17 @@ fn what_is_called_cached_was_and_what_is_called_the_devices_was_not() {
                 let what = format!("{} {state}", name(engine));
                 // The kernel tries the page cache twice at submission. If the submitting thread is preempted
                 // in between, the page may have come from the device.
-                let mut tries = 0;
-                let (before, hits, all) = loop {
+                let (before, hits, all) = repeat(&what, &[Excuse::AnyPreempted], || {
                     make(&path, which);
                     let before = cached(&file);
                     let hits = engine.stats().ring_hits;
                     let all = read_all(engine, &file);
-                    tries += 1;
                     let is_wrong = |(p, was): (&Provenance, &bool)| p.cached > 0 && !was;
-                    if tries == 5 || !all.iter().zip(&before).any(is_wrong) {
-                        break (before, hits, all);
+                    match all.iter().zip(&before).any(is_wrong) {
+                        true => Err("pages of the device are called cached"),
+                        false => Ok((before, hits, all)),
                     }
-                };
+                });
                 for (page, (p, was)) in all.iter().zip(&before).enumerate() {
                     assert_eq!(p.cached + p.device + p.unknown, PAGE, "{what} {page}");
                     assert!(p.cached == 0 || *was, "{what}: {page} was not cached");

@@ -1,0 +1,8 @@
+//! Helpers of the tests of all crates.
+
+pub mod limit;
+pub mod pages;
+pub mod repeat;
+
+pub use limit::{LONG, Limit, ended, wait_until};
+pub use repeat::{Excuse, repeat};

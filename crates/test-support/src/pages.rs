@@ -1,0 +1,139 @@
+//! The cached pages of a file, as mincore(2) and cachestat(2) report them.
+#![allow(unsafe_code)]
+
+use std::fs::{self, File};
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::ptr::{null_mut, without_provenance_mut};
+
+/// True for each page of a file that is resident: mincore(2). The process must own the file, or be root: others are
+/// told that all pages are resident.
+///
+/// # Panics
+/// If the file cannot be opened or mapped.
+pub fn resident(path: &Path) -> Vec<bool> {
+    let file = File::open(path).expect("a file");
+    let len = file.metadata().expect("fstat").len() as usize;
+    if len == 0 {
+        return Vec::new();
+    }
+    let mut pages = vec![0u8; len.div_ceil(rustix::param::page_size())];
+    // SAFETY: a new mapping, which is removed before the file is closed. `pages` has a byte for each of its pages.
+    unsafe {
+        let kind = libc::MAP_SHARED;
+        let map = libc::mmap(null_mut(), len, libc::PROT_READ, kind, file.as_raw_fd(), 0);
+        assert_ne!(map, libc::MAP_FAILED, "{}", io::Error::last_os_error());
+        let asked = libc::mincore(map, len, pages.as_mut_ptr());
+        libc::munmap(map, len);
+        assert_eq!(asked, 0, "mincore(2)");
+    }
+    pages.iter().map(|page| page & 1 == 1).collect()
+}
+
+/// The number of pages of a file that the kernel has reclaimed, and that were not read since: cachestat(2). Pages
+/// that fadvise(2) has evicted are not among them. `None` before Linux 6.5.
+///
+/// # Panics
+/// If the file cannot be opened.
+pub fn reclaimed(path: &Path) -> Option<u64> {
+    reclaimed_within(path, 0..u64::MAX)
+}
+
+/// Returns true if the kernel has reclaimed each of these pages of a file. They are numbered from 0. Before Linux 6.5 the
+/// kernel is asked if it has reclaimed any page since it started.
+///
+/// # Panics
+/// If the file cannot be opened.
+pub fn are_reclaimed(path: &Path, pages: impl IntoIterator<Item = u64>) -> bool {
+    let page = rustix::param::page_size() as u64;
+    let bytes = |number: u64| number * page..(number + 1) * page;
+    let is_reclaimed = |number| match reclaimed_within(path, bytes(number)) {
+        Some(count) => count == 1,
+        None => all_reclaimed() > 0,
+    };
+    pages.into_iter().all(is_reclaimed)
+}
+
+fn reclaimed_within(path: &Path, bytes: Range<u64>) -> Option<u64> {
+    // These are not in the libc crate for all machines. The number is that of all machines.
+    const CACHESTAT: libc::c_long = 451;
+    let file = File::open(path).expect("a file");
+    // The range: its start, and its length, where 0 is up to the end.
+    let range = match bytes.end {
+        u64::MAX => [bytes.start, 0],
+        end => [bytes.start, end - bytes.start],
+    };
+    // `struct cachestat`: cached, dirty, under writeback, evicted, recently evicted.
+    let mut counts = [0u64; 5];
+    // SAFETY: the call reads the range and writes the counts.
+    let asked = unsafe {
+        libc::syscall(
+            CACHESTAT,
+            file.as_raw_fd(),
+            &raw const range,
+            &raw mut counts,
+            0,
+        )
+    };
+    (asked == 0).then_some(counts[3])
+}
+
+/// The number of pages of all files that the kernel has reclaimed since it started.
+pub fn all_reclaimed() -> u64 {
+    let counts = fs::read_to_string("/proc/vmstat").expect("/proc/vmstat");
+    let of = |name: &str| {
+        let mut lines = counts.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+    };
+    of("pgsteal_kswapd ").unwrap_or(0) + of("pgsteal_direct ").unwrap_or(0)
+}
+
+/// Pages that are locked in memory: the kernel does not reclaim them, and nothing else can evict them.
+pub struct Locked {
+    address: usize,
+    len: usize,
+}
+
+impl Locked {
+    /// Locks the cached pages of these bytes of a file, the first of which is that of a page: mlock(2).
+    ///
+    /// # Panics
+    /// If the memory cannot be mapped or locked (RLIMIT_MEMLOCK).
+    pub fn new(path: &Path, parts: impl IntoIterator<Item = Range<u64>>) -> Locked {
+        let file = File::open(path).expect("a file");
+        let len = file.metadata().expect("fstat").len() as usize;
+        // SAFETY: a new mapping of a file that is only read.
+        let map = unsafe {
+            let (kind, fd) = (libc::MAP_SHARED, file.as_raw_fd());
+            libc::mmap(null_mut(), len, libc::PROT_READ, kind, fd, 0)
+        };
+        assert_ne!(map, libc::MAP_FAILED, "{}", io::Error::last_os_error());
+        let locked = Locked {
+            address: map.addr(),
+            len,
+        };
+        // SAFETY: the advice changes no contents. Otherwise pages around those that are locked would be read.
+        unsafe { libc::madvise(map, len, libc::MADV_RANDOM) };
+        for part in parts {
+            assert!(part.end <= len.next_multiple_of(4096) as u64);
+            // SAFETY: a part of the mapping from above.
+            let done = unsafe {
+                libc::mlock(
+                    map.byte_add(part.start as usize),
+                    (part.end - part.start) as usize,
+                )
+            };
+            assert_eq!(done, 0, "mlock(2): {}", io::Error::last_os_error());
+        }
+        locked
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's.
+        unsafe { libc::munmap(without_provenance_mut(self.address), self.len) };
+    }
+}
