@@ -7,7 +7,7 @@ use crate::common::{
 const SHORT: &str = "runtimes --file data --size 8M --rounds 1 --seconds 0.005 --ring-build none";
 
 /// The peers that read in this build. Those in parentheses do not write.
-const PEERS: &str = "pread spawn-blocking tokio-fs tokio-uring compio nowait (nowait-thread-rings) (nowait-strict) \
+const PEERS: &str = "pread spawn-blocking tokio-fs tokio-uring compio nowait (nowait-strict) \
                      nowait-threads nowait-stream";
 
 #[test]

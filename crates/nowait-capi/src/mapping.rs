@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use libc::{size_t, ssize_t};
+use nowait::buffer::UninitSlice;
 use nowait::mapping::{Resident, SendResident, Unavailable};
 use nowait::op::Call;
 use nowait::{Engine, File, Mapping};
@@ -234,6 +235,14 @@ pub unsafe extern "C" fn nw_mapping_pread(
     guard(|| {
         // SAFETY: the C program's promise: the manual page.
         let (mapping, space) = unsafe { (Slot::<Inner>::get(mapping)?, space(buf, len)?) };
+        let space = match space {
+            UninitSlice::Raw(memory) => {
+                let start = memory.start().cast::<MaybeUninit<u8>>();
+                // SAFETY: as above: the memory is writable. The calling thread copies into it.
+                UninitSlice::Uninit(unsafe { std::slice::from_raw_parts_mut(start, memory.len()) })
+            }
+            empty => empty,
+        };
         let read = mapping.mapping.blocking_read_at(space, offset);
         Ok(read.map_err(failed)? as ssize_t)
     })

@@ -1,11 +1,10 @@
 //! preadv2(2) and pwritev2(2) with all flags, and reads of cached data alone.
 
 use std::ffi::{c_int, c_void};
-use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 
 use libc::{iovec, off_t, size_t, ssize_t};
-use nowait::buffer::UninitSlice;
+use nowait::buffer::{RawMemory, UninitSlice};
 use nowait::read::{Cached, cached};
 
 use crate::guard::{Outcome, failed, get_mut, guard, guard_with_errno};
@@ -151,7 +150,6 @@ pub(crate) unsafe fn space<'a>(buf: *mut c_void, len: size_t) -> Outcome<UninitS
     if buf.is_null() {
         return Err(libc::EFAULT);
     }
-    // SAFETY: the caller's promise. The kernel alone accesses the memory through this.
-    let memory = unsafe { std::slice::from_raw_parts_mut(buf.cast::<MaybeUninit<u8>>(), len) };
-    Ok(UninitSlice::Uninit(memory))
+    // SAFETY: the caller's promise.
+    Ok(UninitSlice::Raw(unsafe { RawMemory::new(buf.cast(), len) }))
 }

@@ -9,10 +9,11 @@ use std::path::{Component, Path};
 
 use nowait_ahead_policy::Learned;
 use nowait_page_cache::Stamp;
+use nowait_residency::cgroup::{Hierarchy, Version, memory_group};
 
 use crate::cache::snapshot::{MAX_RANGES, Snapshot, Writer};
 use crate::learn::profile::{self, FileUse, Profile};
-use crate::proc::{self, Hierarchy, Mapping, Version};
+use crate::proc::{self, Mapping};
 
 /// One file of a snapshot.
 #[derive(Clone, Debug, PartialEq)]
@@ -218,15 +219,12 @@ pub fn values(text: &[u8], word: &str) {
     });
     assert_eq!(proc::number_of(text, word), number);
     for line in proc::lines(text) {
-        let _ = (proc::memory_group(line), Mapping::of(line));
+        let _ = (memory_group(line), Mapping::of(line));
         let _ = (proc::begins_mapping(line), proc::says_locked(line));
         assert!(proc::unescaped(line).as_os_str().len() <= line.len());
         if let Some(hierarchy) = Hierarchy::of(line) {
-            assert!(
-                hierarchy
-                    .directory(Path::new("/a"))
-                    .starts_with(&hierarchy.point)
-            );
+            let directory = hierarchy.directory(Path::new("/a"));
+            assert!(directory.is_none_or(|it| it.starts_with(&hierarchy.point)));
         }
     }
 }
@@ -283,17 +281,15 @@ pub fn mounts(two: bool, root: &[u8], point: &[u8], group: &[u8], tags: u8, numb
     };
     line.extend(&group);
     let group = Path::new(OsStr::from_bytes(&group));
-    assert_eq!(proc::memory_group(&line), Some((version, group)));
+    assert_eq!(memory_group(&line), Some((version, group)));
     let directory = hierarchy.directory(group);
-    let below = directory
-        .strip_prefix(&hierarchy.point)
-        .expect("below the mount");
-    assert!(!below.components().any(|part| part == Component::ParentDir));
-    if let Ok(rest) = group.strip_prefix(&hierarchy.root)
-        && !rest.components().any(|part| part == Component::ParentDir)
-    {
-        assert_eq!(below, rest);
-    }
+    let below = directory.as_ref().map(|it| {
+        let below = it.strip_prefix(&hierarchy.point);
+        below.expect("below the mount")
+    });
+    let rest = group.strip_prefix(&hierarchy.root).ok();
+    let leaves = |rest: &Path| rest.components().any(|part| part == Component::ParentDir);
+    assert_eq!(below, rest.filter(|rest| !leaves(rest)));
 }
 
 /// Checks that a line of maps made of these parts is parsed to the same parts.

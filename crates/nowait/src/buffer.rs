@@ -18,6 +18,6 @@ mod raw;
 
 pub use io_buf::{Buffer, IoBuf, IoBufExt, IoBufMut, Limit, Source, downcast, downcast_source};
 pub use pool::{BufferPool, PoolBuffer};
-pub use raw::RawMemory;
 
+pub use crate::sys::raw_memory::RawMemory;
 pub use crate::sys::uninit_slice::UninitSlice;

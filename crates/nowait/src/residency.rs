@@ -73,7 +73,7 @@ use std::sync::Arc;
 
 pub use answer::{Answer, Reason, Source};
 pub(crate) use ask::{Coverage, SourceCache};
-pub(crate) use kept::{Kept, Span, Use, retry_evictions, stop_retrying};
+pub(crate) use kept::{InEngine, Kept, Span, Use, retry_evictions, stop_retrying};
 pub use page_map::{PageMap, Run, Runs};
 pub use pages::page_size;
 

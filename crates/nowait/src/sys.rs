@@ -28,6 +28,7 @@ pub(crate) mod membarrier;
 #[cfg(miri)]
 mod miri;
 pub(crate) mod process;
+pub(crate) mod raw_memory;
 pub(crate) mod reopen;
 pub(crate) mod residency;
 pub(crate) mod resolve;

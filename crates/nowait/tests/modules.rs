@@ -262,6 +262,7 @@ fn files_import_downwards_only() {
         "nowait-cli",
         "nowait-object-store",
         "nowait-page-cache",
+        "nowait-residency",
         "nowait-serve-dir",
         "slowdisk",
     ] {

@@ -166,6 +166,7 @@ fn texts() -> Vec<(PathBuf, String)> {
         "crates/nowait-cli",
         "crates/nowait-object-store",
         "crates/nowait-page-cache",
+        "crates/nowait-residency",
         "crates/nowait-serve-dir",
         "crates/powercut",
         "crates/slowdisk",

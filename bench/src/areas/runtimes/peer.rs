@@ -23,8 +23,6 @@ pub enum Peer {
     Compio,
     /// nowait::tokio::File: read_at and write_at
     Nowait,
-    /// nowait::tokio::File with a ring on each thread (`Options::thread_rings`)
-    NowaitThreadRings,
     /// nowait::tokio::File in strict mode
     NowaitStrict,
     /// nowait::tokio::File without a ring, on worker threads
@@ -37,23 +35,15 @@ impl Named for Peer {
     fn is_ours(&self) -> bool {
         matches!(
             self,
-            Peer::Nowait
-                | Peer::NowaitThreadRings
-                | Peer::NowaitStrict
-                | Peer::NowaitThreads
-                | Peer::NowaitStream
+            Peer::Nowait | Peer::NowaitStrict | Peer::NowaitThreads | Peer::NowaitStream
         )
     }
 }
 
 impl Peer {
-    /// True if the peer takes part in a cell. Strict mode, rings of threads and tokio's ring do not
-    /// change writes.
+    /// True if the peer takes part in a cell. Strict mode and tokio's ring do not change
+    /// writes.
     pub fn takes_part(self, cell: &Cell) -> bool {
-        let reads_alone = matches!(
-            self,
-            Peer::NowaitStrict | Peer::NowaitThreadRings | Peer::TokioFsRing
-        );
-        !cell.is_write() || !reads_alone
+        !cell.is_write() || !matches!(self, Peer::NowaitStrict | Peer::TokioFsRing)
     }
 }

@@ -22,9 +22,7 @@ pub fn work(gate: &'static Gate) -> io::Result<()> {
         Peer::TokioFs | Peer::TokioFsRing => stream::tokio_fs(gate),
         Peer::TokioUring => tokio_uring::work(gate),
         Peer::Compio => compio::work(gate),
-        Peer::Nowait | Peer::NowaitThreadRings | Peer::NowaitStrict | Peer::NowaitThreads => {
-            nowait::positional(gate)
-        }
+        Peer::Nowait | Peer::NowaitStrict | Peer::NowaitThreads => nowait::positional(gate),
         Peer::NowaitStream => nowait::stream(gate),
     }
 }

@@ -6,13 +6,13 @@
 
 use std::fs::{self, File};
 use std::io::{Error, ErrorKind, Result, Write};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::thread::sleep;
 use std::time::Duration;
 
 use nix::unistd::{SysconfVar, sysconf};
-use rustix::fs::statfs;
+use nowait_residency::cgroup::{self, Groups, Version};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::name::shown;
@@ -26,16 +26,6 @@ pub struct Group {
     before: PathBuf,
     version: Version,
 }
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Version {
-    One,
-    Two,
-}
-
-/// `f_type` of statfs(2).
-const CGROUP_SUPER_MAGIC: i64 = 0x0027_e0eb;
-const CGROUP2_SUPER_MAGIC: i64 = 0x6367_7270;
 
 /// The beginning of the names of groups. The number of the process follows.
 const NAME: &str = "nowait-run-";
@@ -63,7 +53,8 @@ impl Group {
     /// # Errors
     /// The errors of mkdir(2), and of writing `cgroup.procs`; others say why no group can be made.
     pub fn enter() -> Result<Group> {
-        let (before, version) = own_group()?;
+        let cgroup::Group { directory, version } = own_group()?;
+        let before = directory;
         // In version 2, a group with processes has no controllers for groups below it.
         let above = match version {
             Version::One => before.as_path(),
@@ -77,7 +68,7 @@ impl Group {
             before,
             version,
         };
-        if !group.path.join(version.evicts_by()).exists() {
+        if !group.path.join(evicts_by(version)).exists() {
             let _ = fs::remove_dir(&group.path);
             return Err(Error::new(
                 ErrorKind::Unsupported,
@@ -89,7 +80,7 @@ impl Group {
         if version == Version::One {
             group.copy_limit();
         }
-        write(&group.path.join(version.entered_by()), "0")
+        write(&group.path.join(entered_by(version)), "0")
             .inspect_err(|_| drop(fs::remove_dir(&group.path)))?;
         Ok(group)
     }
@@ -105,7 +96,7 @@ impl Group {
 
     /// Moves the calling process, which has one thread, to the group before.
     pub fn leave(&self) {
-        let _ = write(&self.before.join(self.version.entered_by()), "0");
+        let _ = write(&self.before.join(entered_by(self.version)), "0");
     }
 
     /// Leaves the group and removes it. The program was not executed.
@@ -209,22 +200,20 @@ impl Group {
     }
 }
 
-impl Version {
-    /// The file by which this process enters a group. Its only thread enters by `tasks` without
-    /// waiting for an RCU grace period, which takes some milliseconds.
-    fn entered_by(self) -> &'static str {
-        match self {
-            Version::One => "tasks",
-            Version::Two => "cgroup.procs",
-        }
+/// The file by which this process enters a group. Its only thread enters by `tasks` without waiting
+/// for an RCU grace period, which takes some milliseconds.
+fn entered_by(version: Version) -> &'static str {
+    match version {
+        Version::One => "tasks",
+        Version::Two => "cgroup.procs",
     }
+}
 
-    /// The file that evicts the pages of a group when it is written.
-    fn evicts_by(self) -> &'static str {
-        match self {
-            Version::One => "memory.force_empty",
-            Version::Two => "memory.reclaim",
-        }
+/// The file that evicts the pages of a group when it is written.
+fn evicts_by(version: Version) -> &'static str {
+    match version {
+        Version::One => "memory.force_empty",
+        Version::Two => "memory.reclaim",
     }
 }
 
@@ -250,7 +239,7 @@ fn add_up_counts() {
 
 /// Evicts the pages of files that are charged to a group.
 fn evict(group: &Path, version: Version) {
-    let path = group.join(version.evicts_by());
+    let path = group.join(evicts_by(version));
     match version {
         Version::One => drop(write(&path, "0")),
         Version::Two => {
@@ -308,39 +297,12 @@ fn has_groups(group: &Path) -> bool {
         .any(|it| it.file_type().is_ok_and(|kind| kind.is_dir()))
 }
 
-/// The directory of the memory control group of this process.
-fn own_group() -> Result<(PathBuf, Version)> {
-    let groups = fs::read_to_string("/proc/self/cgroup")?;
-    let find = |controller: &str| {
-        groups.lines().find_map(|line| {
-            let mut fields = line.splitn(3, ':').skip(1);
-            let (controllers, group) = (fields.next()?, fields.next()?);
-            let mut controllers = controllers.split(',');
-            controllers.any(|it| it == controller).then_some(group)
-        })
-    };
-    let (root, group, version, magic) = if let Some(group) = find("memory") {
-        let root = "/sys/fs/cgroup/memory";
-        (root, group, Version::One, CGROUP_SUPER_MAGIC)
-    } else if let Some(group) = find("") {
-        ("/sys/fs/cgroup", group, Version::Two, CGROUP2_SUPER_MAGIC)
-    } else {
-        return Err(Error::other("this process has no memory control group"));
-    };
-    let group = Path::new(group.trim_start_matches('/'));
-    if group.components().any(|it| it == Component::ParentDir) {
-        return Err(Error::other(
-            "the control group of this process is not visible here",
-        ));
-    }
-    let path = Path::new(root).join(group);
-    if statfs(&path)?.f_type != magic {
-        return Err(Error::other(format!(
-            "no control groups at {}",
-            shown(&path)
-        )));
-    }
-    Ok((path, version))
+/// The memory control group of this process.
+fn own_group() -> Result<cgroup::Group> {
+    let own = Groups::of_this_process().own().cloned();
+    own.ok_or_else(|| {
+        Error::other("this process has no memory control group, or it is not visible here")
+    })
 }
 
 /// The group above a group without limits, and not of a unit of systemd(1). A group beside it has no other limits.

@@ -7,10 +7,11 @@
 //! the group and its parents applies, minus the used memory that the kernel cannot drop.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::proc::{self, Hierarchy, Version};
+use nowait_residency::cgroup::Groups;
+
+use crate::proc;
 use crate::size::Size;
 
 /// The budget that the user gave: bytes, or a share of the available memory.
@@ -52,7 +53,8 @@ impl fmt::Display for Allowed {
 #[derive(Debug)]
 pub struct Budget {
     allowed: Allowed,
-    memory: Memory,
+    /// The cgroups of this process when the budget was made.
+    groups: Groups,
     /// The available memory at the last check, in bytes.
     available: u64,
 }
@@ -63,17 +65,17 @@ const LASTING_EIGHTHS: u64 = 7;
 impl Budget {
     /// Computes the budget for the first time.
     pub fn new(allowed: Allowed) -> Budget {
-        let memory = Memory::here();
+        let groups = Groups::of_this_process();
         Budget {
             allowed,
-            available: memory.available(),
-            memory,
+            available: available(&groups),
+            groups,
         }
     }
 
     /// Computes the budget again, because other programs may have used memory meanwhile.
     pub fn update(&mut self) {
-        self.available = self.memory.available();
+        self.available = available(&self.groups);
     }
 
     /// The memory in bytes that is available at this moment.
@@ -94,7 +96,7 @@ impl Budget {
     /// Computes the budget again for memory that is filled for long. Locked memory is not available,
     /// so the caller's own locked bytes are added. An eighth of the memory is left to others.
     pub fn lasting(&mut self, locked: u64) -> u64 {
-        let all = self.memory.available().saturating_add(locked);
+        let all = available(&self.groups).saturating_add(locked);
         self.available = all / 8 * LASTING_EIGHTHS;
         match self.allowed {
             Allowed::Bytes(bytes) => bytes.min(self.available),
@@ -126,89 +128,11 @@ impl fmt::Display for Budget {
     }
 }
 
-/// The sources of memory limits: /proc/meminfo and the cgroups of this process.
-#[derive(Debug)]
-struct Memory {
-    groups: Vec<Group>,
-}
-
-/// A cgroup with the memory controller's files.
-#[derive(Debug)]
-struct Group {
-    directory: PathBuf,
-    version: Version,
-}
-
-impl Memory {
-    /// The sources for this process: its cgroup and the group's parents.
-    fn here() -> Memory {
-        Memory {
-            groups: groups(
-                &proc::read("/proc/self/cgroup"),
-                &proc::read("/proc/self/mountinfo"),
-            ),
-        }
-    }
-
-    /// The number of bytes that can be used without swapping and without reaching a limit; 0 if it
-    /// is unknown.
-    fn available(&self) -> u64 {
-        self.groups
-            .iter()
-            .filter_map(Group::available)
-            .fold(proc::available_memory().unwrap_or(0), u64::min)
-    }
-}
-
-impl Group {
-    /// The bytes up to the group's limit, including used memory that the kernel can drop; `None`
-    /// without a limit.
-    fn available(&self) -> Option<u64> {
-        let read = |name: &str| proc::read(self.directory.join(name));
-        let number = |name: &str| proc::number(read(name).trim_ascii());
-        let (limit, used, prefix) = match self.version {
-            // Without a limit the files contain "max".
-            Version::Two => {
-                let limits = [number("memory.max"), number("memory.high")];
-                (
-                    limits.into_iter().flatten().min()?,
-                    number("memory.current")?,
-                    "",
-                )
-            }
-            Version::One => (
-                number("memory.limit_in_bytes")?,
-                number("memory.usage_in_bytes")?,
-                "total_",
-            ),
-        };
-        let stat = read("memory.stat");
-        let files: u64 = ["inactive_file", "active_file"]
-            .iter()
-            .filter_map(|name| proc::number_of(&stat, &format!("{prefix}{name}")))
-            .sum();
-        Some(limit.saturating_sub(used.saturating_sub(files)))
-    }
-}
-
-/// The cgroups with a memory controller that contain a process, and their visible parents. The
-/// arguments are the contents of /proc/self/cgroup and /proc/self/mountinfo.
-fn groups(cgroup: &[u8], mountinfo: &[u8]) -> Vec<Group> {
-    let mut groups = Vec::new();
-    for (version, path) in proc::lines(cgroup).filter_map(proc::memory_group) {
-        let mut hierarchies = proc::lines(mountinfo).filter_map(Hierarchy::of);
-        if let Some(hierarchy) = hierarchies.find(|hierarchy| hierarchy.version == version) {
-            let own = hierarchy.directory(path);
-            let visible = own
-                .ancestors()
-                .take_while(|d| d.starts_with(&hierarchy.point));
-            groups.extend(visible.map(|directory| Group {
-                directory: directory.to_path_buf(),
-                version,
-            }));
-        }
-    }
-    groups
+/// The number of bytes that this process can use without swapping and without reaching a limit; 0 if
+/// it is unknown.
+fn available(groups: &Groups) -> u64 {
+    let machine = proc::available_memory().unwrap_or(0);
+    groups.available().unwrap_or(u64::MAX).min(machine)
 }
 
 #[cfg(test)]
@@ -231,87 +155,6 @@ mod tests {
         }
     }
 
-    fn directories(cgroup: &str, mountinfo: &str) -> Vec<String> {
-        groups(cgroup.as_bytes(), mountinfo.as_bytes())
-            .iter()
-            .map(|group| group.directory.display().to_string())
-            .collect()
-    }
-
-    #[test]
-    fn a_group_and_its_parents_are_found_in_both_versions() {
-        let two = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
-        assert_eq!(
-            directories("0::/system.slice/a.service\n", two),
-            [
-                "/sys/fs/cgroup/system.slice/a.service",
-                "/sys/fs/cgroup/system.slice",
-                "/sys/fs/cgroup"
-            ]
-        );
-        let one = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
-                   35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
-        assert_eq!(
-            directories("2:cpu:/b\n4:memory:/a\n0::/\n", one),
-            ["/sys/fs/cgroup/memory/a", "/sys/fs/cgroup/memory"]
-        );
-    }
-
-    #[test]
-    fn a_group_that_is_mounted_as_the_root_is_found() {
-        let mounted = "30 23 0:26 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
-        for seen in ["0::/docker/abc\n", "0::/\n"] {
-            assert_eq!(directories(seen, mounted), ["/sys/fs/cgroup/"]);
-        }
-    }
-
-    /// A directory with the given files of a cgroup.
-    fn group(version: Version, files: &[(&str, &str)]) -> (tempfile::TempDir, Group) {
-        let directory = tempfile::tempdir().unwrap();
-        for (name, content) in files {
-            std::fs::write(directory.path().join(name), content).unwrap();
-        }
-        let group = Group {
-            directory: directory.path().to_path_buf(),
-            version,
-        };
-        (directory, group)
-    }
-
-    #[test]
-    fn memory_that_a_group_can_drop_is_available() {
-        let (_two, group_two) = group(
-            Version::Two,
-            &[
-                ("memory.max", "1000\n"),
-                ("memory.high", "800\n"),
-                ("memory.current", "700\n"),
-                (
-                    "memory.stat",
-                    "file 500\ninactive_file 300\nactive_file 100\n",
-                ),
-            ],
-        );
-        assert_eq!(group_two.available(), Some(800 - (700 - 400)));
-        let (_one, group_one) = group(
-            Version::One,
-            &[
-                ("memory.limit_in_bytes", "1000\n"),
-                ("memory.usage_in_bytes", "700\n"),
-                (
-                    "memory.stat",
-                    "inactive_file 7\ntotal_inactive_file 300\ntotal_active_file 100\n",
-                ),
-            ],
-        );
-        assert_eq!(group_one.available(), Some(1000 - (700 - 400)));
-        let (_none, unlimited) = group(
-            Version::Two,
-            &[("memory.max", "max\n"), ("memory.high", "max\n")],
-        );
-        assert_eq!(unlimited.available(), None);
-    }
-
     #[test]
     fn a_lasting_budget_leaves_memory_to_others_and_counts_locked_memory() {
         let budget = |allowed| Budget::new(allowed).lasting(1 << 50);
@@ -326,6 +169,6 @@ mod tests {
 
     #[test]
     fn a_machine_has_memory() {
-        assert!(Memory::here().available() > 0);
+        assert!(available(&Groups::of_this_process()) > 0);
     }
 }

@@ -5,7 +5,9 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
 use crate::kernel::alignment::Alignment;
+use crate::sys::Errno;
 use crate::sys::cast::to_usize;
+use crate::sys::uninit_slice::UninitSlice;
 
 /// The maximum size of a buffer in bytes. It may be one block, if blocks are larger.
 const MAX_SIZE: usize = 1 << 20;
@@ -57,21 +59,29 @@ impl BounceBuffer {
         n.saturating_sub(to_usize(at % self.block)).min(left)
     }
 
-    /// Copies the requested bytes of a read of `n` bytes into the buffer over `at`, at most `left`
-    /// bytes. Returns the number of bytes copied.
+    /// Copies the requested bytes of a read of `n` bytes into the buffer over `at`, as many as fit.
+    /// Returns the number of bytes copied.
+    ///
+    /// # Errors
+    /// As [`UninitSlice::copy_from`].
     ///
     /// # Safety
-    /// `into` must be valid for writes of `left` bytes, and the kernel must have filled the first
-    /// `n` bytes of the buffer.
-    pub(crate) unsafe fn copy_to(&self, n: usize, at: u64, into: *mut u8, left: usize) -> usize {
-        let skip = to_usize(at % self.block);
-        let got = self.wanted(n, at, left);
+    /// The kernel must have filled the first `n` bytes of the buffer.
+    pub(crate) unsafe fn copy_to(
+        &self,
+        n: usize,
+        at: u64,
+        into: &mut UninitSlice<'_>,
+    ) -> Result<usize, Errno> {
+        let got = self.wanted(n, at, into.len());
         if got > 0 {
-            // SAFETY: `skip + got` is at most `n`, which is within the buffer. The caller
-            // guarantees the rest.
-            unsafe { into.copy_from_nonoverlapping(self.memory.as_ptr().add(skip), got) };
+            let skip = to_usize(at % self.block);
+            // SAFETY: `skip + got` is at most `n`. The caller guarantees that these bytes are
+            // filled, and they are not written during this borrow.
+            let bytes = unsafe { std::slice::from_raw_parts(self.memory.as_ptr().add(skip), got) };
+            into.copy_from(bytes)?;
         }
-        got
+        Ok(got)
     }
 }
 
@@ -103,10 +113,10 @@ mod tests {
                 // SAFETY: within the room that the buffer named.
                 unsafe { memory.add(i).write(byte_at(from + i as u64)) };
             }
-            let left = len - done;
-            // SAFETY: the rest of the vector is so long, and `n` bytes were written.
-            let got = unsafe { buffer.copy_to(n, at, bytes.as_mut_ptr().add(done), left) };
-            assert_eq!(got, buffer.wanted(n, at, left));
+            let mut rest = UninitSlice::from(&mut bytes[done..]);
+            // SAFETY: `n` bytes were written.
+            let got = unsafe { buffer.copy_to(n, at, &mut rest) }.unwrap();
+            assert_eq!(got, buffer.wanted(n, at, len - done));
             done += got;
             if got == 0 {
                 break;

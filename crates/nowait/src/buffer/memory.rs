@@ -18,7 +18,7 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
 
 use super::io_buf::{Buffer, IoBuf, IoBufMut, Source};
-use super::raw::RawMemory;
+use crate::sys::raw_memory::RawMemory;
 use crate::sys::uninit_slice::UninitSlice;
 use crate::user_code;
 
@@ -29,6 +29,8 @@ pub(crate) struct ReadMemory {
     buffer: Option<NonNull<dyn IoBufMut>>,
     start: NonNull<u8>,
     len: usize,
+    /// True if only the kernel accesses the memory.
+    is_raw: bool,
     /// The number of bytes to pass to `set_filled`.
     filled: Option<usize>,
 }
@@ -47,10 +49,12 @@ impl ReadMemory {
             buffer: Some(buffer),
             start: NonNull::dangling(),
             len: 0,
+            is_raw: false,
             filled: None,
         };
         // SAFETY: the pointer came from a box, and there is no other pointer to the buffer.
         let mut space = unsafe { buffer.as_mut() }.as_uninit();
+        memory.is_raw = space.is_raw();
         memory.len = space.len();
         memory.start = space.start();
         memory
@@ -63,6 +67,7 @@ impl ReadMemory {
             buffer: None,
             start: memory.slice_start(),
             len: memory.len(),
+            is_raw: true,
             filled: None,
         }
     }
@@ -86,9 +91,13 @@ impl ReadMemory {
         (unsafe { self.start.add(n) }.as_ptr(), self.len - n)
     }
 
-    /// The memory, for a read in the calling thread.
+    /// The memory, for a read in the calling thread, or for a copy.
     #[inline]
     pub(crate) fn as_uninit(&mut self) -> UninitSlice<'_> {
+        if self.is_raw {
+            // SAFETY: the obligation of `RawMemory::new`, which made this memory.
+            return UninitSlice::Raw(unsafe { RawMemory::new(self.start.as_ptr(), self.len) });
+        }
         let start = self.start.cast::<MaybeUninit<u8>>().as_ptr();
         // SAFETY: the buffer returned this memory and was not touched since. No operation on it is
         // in flight, because it could not be borrowed mutably then. Reads write only initialised

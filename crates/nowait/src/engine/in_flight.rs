@@ -5,6 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::completion::{Completion, Ticket};
 use crate::error::ErrorKind;
+use crate::residency::InEngine;
 use crate::sys::sync::{Mutex, lock};
 use crate::user_code::waker::WakerSlot;
 
@@ -39,6 +40,12 @@ impl InFlight {
             self.stop = None;
         }
         polled
+    }
+
+    /// The operation. Its future and the engine hold it.
+    pub(crate) fn in_engine(&self) -> InEngine {
+        let state: Weak<OpState> = Arc::downgrade(&self.op_state);
+        state
     }
 
     /// Returns the completion in a forked child, if it arrived before the fork.

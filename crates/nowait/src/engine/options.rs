@@ -28,8 +28,6 @@ pub struct Options {
     pub(super) nowait: NowaitPolicy,
     pub(super) copy_limit: usize,
     pub(super) residency_memory: Duration,
-    #[cfg(feature = "tokio")]
-    pub(super) thread_rings: bool,
     pub(super) ring: RingOptions,
 }
 
@@ -45,8 +43,6 @@ impl Default for Options {
             nowait: NowaitPolicy::Adaptive,
             copy_limit: 256 << 10,
             residency_memory: Duration::ZERO,
-            #[cfg(feature = "tokio")]
-            thread_rings: false,
             ring: RingOptions::default(),
         }
     }
@@ -253,47 +249,6 @@ impl Options {
     #[must_use]
     pub fn sqpoll(mut self, idle: Duration) -> Options {
         self.ring.sqpoll = Some(idle);
-        self
-    }
-
-    /// Gives each thread of a tokio runtime that polls a read of a file a ring of its own.
-    ///
-    /// By default all futures share the ring of one thread of the engine, the owner. A read of
-    /// uncached data then wakes two threads, the owner and the thread of the future. With this
-    /// option the polling thread submits the read itself, and the runtime's I/O driver reports its
-    /// completion. That is faster if few reads are in flight. The thread's ring takes only reads in
-    /// eager mode of regular files without O_DIRECT and without a deadline. It takes them while
-    /// fewer than 32 operations are in flight. All other operations go to the owner.
-    ///
-    /// - **A thread that blocks delays its reads.** The kernel finishes a read in the thread that
-    ///   submitted it. If that thread waits in the kernel and cannot be interrupted, for example in
-    ///   vfork(2), its reads complete after that.
-    /// - **A future must be awaited in the runtime that polled it first**, as with the sockets of
-    ///   tokio. A thread of the runtime that waits for it otherwise, for example by
-    ///   `pollster::block_on`, may wait for ever.
-    /// - The kernel may interrupt a system call of the submitting thread when a read completes. The
-    ///   call is restarted, except for those that signal(7) lists as interrupted by stop signals:
-    ///   epoll_wait(2) fails with EINTR.
-    /// - A runtime without an I/O driver (`enable_io`) has no such rings, and tokio prints the
-    ///   message of its panic once. An engine has at most 64 such rings, each with two descriptors.
-    ///
-    /// The option has no effect on an engine without a ring, and on a local engine.
-    ///
-    /// ```
-    /// use nowait::engine::{Engine, Options};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> std::io::Result<()> {
-    /// Engine::make_process(&Options::new().thread_rings(true))?;
-    /// let file = nowait::tokio::File::open("Cargo.toml").await?;
-    /// let read = file.read_at(vec![0; 9], 0).await;
-    /// assert_eq!(read.result?, 9);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[cfg(feature = "tokio")]
-    #[must_use]
-    pub fn thread_rings(mut self, yes: bool) -> Options {
-        self.thread_rings = yes;
         self
     }
 

@@ -1,6 +1,5 @@
 //! An io_uring ring and the operations that it holds. One thread submits entries and takes
-//! completions. There is one exception: the completions of a ring that belongs to a polling thread
-//! (`thread_rings.rs`) are taken by others, under a lock.
+//! completions.
 //!
 //! A slot holds one request from `push` until the last completion for it is consumed. Slots never
 //! move, so pointers in submission queue entries stay valid. The user data of an entry is the
@@ -125,14 +124,12 @@ bitflags::bitflags! {
         /// The ring was set up with DEFER_TASKRUN. Completions are then delivered only in `wait`. A
         /// completion that arrives before `wait` completed during a submission.
         const DEFERRED = 1 << 3;
-        /// The ring belongs to a thread that polls futures, and others take its completions.
-        const OF_THREAD = 1 << 4;
         /// A thread of the program drives the ring, to which signals are delivered.
-        const SIGNALS_DELIVERED = 1 << 5;
+        const SIGNALS_DELIVERED = 1 << 4;
         /// The kernel refused a submission. Nothing more is submitted.
-        const BROKEN = 1 << 6;
+        const BROKEN = 1 << 5;
         /// io_uring_enter(2) is denied: the ring cannot be entered at all.
-        const DENIED = 1 << 7;
+        const DENIED = 1 << 6;
     }
 }
 
@@ -202,7 +199,6 @@ impl Ring {
         modes.set(Modes::POLLED, polled);
         modes.set(Modes::MIN_WAIT, features.has(Feature::MinWait));
         modes.set(Modes::DEFERRED, deferred);
-        modes.set(Modes::OF_THREAD, options.is_of_thread);
         let ring = Ring {
             number,
             modes,
@@ -297,9 +293,9 @@ impl Ring {
     }
 
     /// Like `prepare`, for an operation that was submitted before. A worker gets it if it cannot be
-    /// queued, or if another thread than the submitting one may have taken its completion.
-    fn prepare_again(&mut self, index: u32, out: &mut (impl FnMut(Returned) + ?Sized)) {
-        if (self.modes.contains(Modes::OF_THREAD) || !self.prepare(index))
+    /// queued.
+    fn prepare_again(&mut self, index: u32, out: &mut impl FnMut(Returned)) {
+        if !self.prepare(index)
             && let Some(request) = self.slots.remove(index)
         {
             out(Returned::Worker(request));
@@ -352,7 +348,7 @@ impl Ring {
 
     /// Submits all queued entries, and marks those that completed immediately. `out` receives the
     /// completions that were there before.
-    pub(crate) fn flush(&mut self, out: &mut (impl FnMut(Returned) + ?Sized)) {
+    pub(crate) fn flush(&mut self, out: &mut impl FnMut(Returned)) {
         self.registrations.refresh(&self.ring);
         if self.submission.queued {
             self.drain(out);
@@ -390,11 +386,7 @@ impl Ring {
     /// Like `flush`, but the same call also waits for `want` completions, none of which count as
     /// immediate. Operations that the page cache may serve and SQPOLL rings are flushed without a
     /// wait.
-    pub(crate) fn flush_and_wait(
-        &mut self,
-        want: usize,
-        out: &mut (impl FnMut(Returned) + ?Sized),
-    ) {
+    pub(crate) fn flush_and_wait(&mut self, want: usize, out: &mut impl FnMut(Returned)) {
         // Completions are matched with the flush that submitted them, so those present are consumed
         // first. If a cancel request may have to be repeated, this call does not wait.
         let seen = self.completion.seen;
@@ -422,7 +414,7 @@ impl Ring {
 
     /// Removes the operations that the kernel has not taken. Workers do them. The ring submits
     /// nothing more.
-    fn give_up(&mut self, out: &mut (impl FnMut(Returned) + ?Sized)) {
+    fn give_up(&mut self, out: &mut impl FnMut(Returned)) {
         for index in self.slots.since_entry(self.submission.taken) {
             if let Some(request) = self.slots.remove(index) {
                 out(Returned::Worker(request));
@@ -432,7 +424,7 @@ impl Ring {
     }
 
     /// Consumes the completions in the completion queue.
-    pub(crate) fn drain(&mut self, out: &mut (impl FnMut(Returned) + ?Sized)) {
+    pub(crate) fn drain(&mut self, out: &mut impl FnMut(Returned)) {
         loop {
             let next = || {
                 let entry = self.ring.completion().next()?;
@@ -456,7 +448,7 @@ impl Ring {
     }
 
     #[inline]
-    fn complete(&mut self, index: u32, result: i32, out: &mut (impl FnMut(Returned) + ?Sized)) {
+    fn complete(&mut self, index: u32, result: i32, out: &mut impl FnMut(Returned)) {
         let slot = self.slots.get_mut(index);
         let arrival = if slot.is_async {
             Arrival::Indeterminate
@@ -491,13 +483,8 @@ impl Ring {
                 slot.interrupted += 1;
                 return self.prepare_again(index, out);
             }
-            // The ring would have to wait and cannot, or the thread that submitted the operation
-            // has ended. A worker can do it.
-            Err(errno)
-                if errno == Errno::AGAIN && request.op.body.kind.may_block()
-                    || self.modes.contains(Modes::OF_THREAD)
-                        && matches!(errno, Errno::FAULT | Errno::CANCELED) =>
-            {
+            // The ring would have to wait and cannot. A worker can.
+            Err(Errno::AGAIN) if request.op.body.kind.may_block() => {
                 if let Some(request) = self.slots.remove(index) {
                     out(Returned::Worker(request));
                 }
@@ -533,29 +520,10 @@ impl Ring {
     }
 
     #[inline]
-    fn done(
-        &mut self,
-        index: u32,
-        result: Result<usize, Errno>,
-        out: &mut (impl FnMut(Returned) + ?Sized),
-    ) {
+    fn done(&mut self, index: u32, result: Result<usize, Errno>, out: &mut impl FnMut(Returned)) {
         if let Some(request) = self.slots.remove(index) {
             let by = ServedBy::Ring;
             out(Returned::Done(request, Outcome { result, by }));
-        }
-    }
-
-    /// The descriptor of the ring, which is readable while there are completions.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        descriptor(&self.ring)
-    }
-
-    /// Makes the descriptor readable: submits a nop, whose completion is ignored.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn complete_nop(&mut self) {
-        if self.enqueue_own(&opcode::Nop::new().build().user_data(CANCEL)) {
-            self.enter(ENTRIES);
         }
     }
 

@@ -15,6 +15,7 @@ use super::completion::Completion;
 use crate::error::Error;
 use crate::op::{Op, OpType};
 use crate::policy::stats::{ns_since, sometimes_now};
+use crate::residency::InEngine;
 
 /// The future of [`Engine::run`].
 ///
@@ -190,6 +191,14 @@ impl OpFuture {
             OpFuture::Done => {}
         }
         Poll::Pending
+    }
+
+    /// The operation, if it is in flight.
+    pub(crate) fn in_engine(&self) -> Option<InEngine> {
+        match self {
+            OpFuture::InFlight(in_flight, _) => Some(in_flight.in_engine()),
+            OpFuture::Waiting(..) | OpFuture::Done => None,
+        }
     }
 
     #[cold]

@@ -1,8 +1,6 @@
 //! The shared engine. Many threads submit, one owner drives the ring, futures and reapers wait.
 
 mod owner;
-#[cfg(feature = "tokio")]
-mod thread_rings;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -27,8 +25,6 @@ use super::submit::{CallerResult, Submit, begin};
 use super::wait::{Wait, Waiting};
 use super::workers::{Pools, Task};
 use owner::{Inbox, Message, start_owner};
-#[cfg(feature = "tokio")]
-use thread_rings::ThreadRings;
 
 use super::completion::{Completion, Ticket};
 use crate::error::{Error, ErrorKind, Result};
@@ -73,8 +69,6 @@ struct Shared {
     /// The queue to the owner of the ring, if the engine has one.
     inbox: Option<Arc<Inbox>>,
     pools: Arc<Pools>,
-    #[cfg(feature = "tokio")]
-    thread_rings: Option<ThreadRings>,
     completions: Arc<CompletionQueue>,
     tickets: AtomicU64,
 }
@@ -169,12 +163,7 @@ impl Engine {
         let (inbox, features) = made.unzip();
         core.set_features(features);
         pools.start(choice.backend)?;
-        #[cfg(feature = "tokio")]
-        let thread_rings = (options.thread_rings && inbox.is_some() && !core.policy.polled)
-            .then(|| ThreadRings::new(&core, &pools));
         Ok(Engine(Arc::new(CloseOnDrop(Arc::new(Shared {
-            #[cfg(feature = "tokio")]
-            thread_rings,
             core,
             choice,
             inbox,
@@ -377,16 +366,6 @@ impl Engine {
         // would wait for each other.
         let alone = || shared.core.permits(class).in_use() == 1;
         let by_worker = request.op.body.kind.needs_kernel_worker() && alone();
-        #[cfg(feature = "tokio")]
-        let request = match &shared.thread_rings {
-            Some(rings) if route == Route::Ring && request.target.is_future() => {
-                match rings.submit(request) {
-                    Some(request) => request,
-                    None => return ticket,
-                }
-            }
-            _ => request,
-        };
         shared.core.policy.counters.count(Count::Handoffs);
         match (&shared.inbox, route) {
             // An operation that the ring does not support goes to a worker directly, which saves
@@ -590,10 +569,6 @@ impl Drop for CloseOnDrop {
         }
         self.0.core.deadlines.close();
         self.0.completions.close();
-        #[cfg(feature = "tokio")]
-        if let Some(rings) = &self.0.thread_rings {
-            rings.close();
-        }
         if let Some(inbox) = &self.0.inbox {
             inbox.close();
         }

@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::handle::Handle;
 use crate::kernel::flags::RwFlags;
 use crate::op::{Call, Op};
-use crate::residency::{Kept, Span, Use, retry_evictions, stop_retrying};
+use crate::residency::{InEngine, Kept, Span, Use, retry_evictions, stop_retrying};
 use crate::sys::descriptor_table::hold;
 use crate::sys::stat;
 
@@ -41,8 +41,8 @@ pub(super) struct Access<'a> {
     of: &'a KeepCache,
     span: Span,
     evicts: Evicts,
-    /// True while an operation of the engine may make pages resident.
-    pub(super) in_flight: bool,
+    /// The operation of the engine that may make pages resident.
+    pub(super) operation: Option<InEngine>,
 }
 
 impl KeepCache {
@@ -97,7 +97,7 @@ impl KeepCache {
             of: self,
             span,
             evicts,
-            in_flight: false,
+            operation: None,
         })
     }
 
@@ -120,8 +120,8 @@ impl KeepCache {
 impl Drop for Access<'_> {
     fn drop(&mut self) {
         let KeepCache { kept, handle, .. } = self.of;
-        if self.in_flight {
-            return kept.abandon(&self.span);
+        if let Some(operation) = self.operation.take() {
+            return kept.abandon(&self.span, operation);
         }
         let Some(eviction) = kept.end(&self.span) else {
             return;

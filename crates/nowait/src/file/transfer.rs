@@ -114,15 +114,16 @@ impl<'a, B> Transfer<'a, B> {
         let State::InFlight(operation) = &mut self.state else {
             return Poll::Pending;
         };
+        let polled = operation.poll(self.file.engine, cx);
         if let Some(access) = &mut self.access {
-            access.in_flight = true;
+            access.operation = operation.in_engine();
         }
         let Completion {
             result,
             op,
             provenance,
             ..
-        } = ready!(operation.poll(self.file.engine, cx));
+        } = ready!(polled);
         self.state = State::Done;
         match own(op) {
             Some(buf) => Poll::Ready(self.finish(BufResult::new(result, buf, provenance))),
@@ -134,7 +135,7 @@ impl<'a, B> Transfer<'a, B> {
     #[inline]
     fn finish(&mut self, mut done: BufResult<B>) -> BufResult<B> {
         if let Some(mut access) = self.access.take() {
-            access.in_flight = false;
+            access.operation = None;
         }
         if let Ok(n) = done.result
             && let Some(short) = self.short

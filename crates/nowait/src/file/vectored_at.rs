@@ -121,9 +121,14 @@ impl File {
         let sources = buffers.into_iter().map(|b| Box::new(b) as Source).collect();
         let op = Writev::new(&self.handle, sources, offset);
         let mut operation = OpFuture::new(Op::from(op));
-        access.iter_mut().for_each(|it| it.in_flight = true);
-        let done = std::future::poll_fn(|cx| operation.poll(&self.engine, cx)).await;
-        access.iter_mut().for_each(|it| it.in_flight = false);
+        let done = std::future::poll_fn(|cx| {
+            let polled = operation.poll(&self.engine, cx);
+            if let Some(access) = &mut access {
+                access.operation = operation.in_engine();
+            }
+            polled
+        });
+        let done = done.await;
         let sources = match done.op.into_kind() {
             Kind::Writev(op) => op.into_sources(),
             _ => Vec::new(),

@@ -1,8 +1,8 @@
 //! The budget of locked memory, and its options.
 
-use std::path::Path;
 use std::sync::Arc;
 
+use nowait_residency::cgroup::Groups;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::CapabilitySet;
 
@@ -126,32 +126,6 @@ fn default_limit() -> u64 {
     };
     let info = rustix::system::sysinfo();
     let memory = (info.totalram as u64).saturating_mul(info.mem_unit.into());
-    own.min(memory.min(group_limit().unwrap_or(u64::MAX)) / 2)
-}
-
-/// The lowest limit of the control groups that the process belongs to (cgroups(7), version 1 or 2).
-fn group_limit() -> Option<u64> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let limits = groups.lines().filter_map(|line| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, group) = (fields.next()?, fields.next()?);
-        let (root, file) = match controllers {
-            "" => ("/sys/fs/cgroup", "memory.max"),
-            "memory" => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-            _ => return None,
-        };
-        lowest(Path::new(root), group.trim_start_matches('/'), file)
-    });
-    limits.min()
-}
-
-/// The lowest number in the files of this name, in a directory and its parents up to `root`.
-fn lowest(root: &Path, directory: &str, file: &str) -> Option<u64> {
-    let directory = root.join(directory);
-    let up = directory.ancestors().take_while(|at| at.starts_with(root));
-    let numbers = up.filter_map(|at| {
-        let text = std::fs::read_to_string(at.join(file)).ok()?;
-        text.trim().parse().ok()
-    });
-    numbers.min()
+    let of_groups = Groups::of_this_process().limit();
+    own.min(memory.min(of_groups.unwrap_or(u64::MAX)) / 2)
 }

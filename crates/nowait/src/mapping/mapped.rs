@@ -172,7 +172,8 @@ impl Mapped {
         }
     }
 
-    /// Copies the bytes of a resident range, up to the end of the file.
+    /// Copies the bytes of a resident range, up to the end of the file. An ordinary read serves
+    /// memory that only the kernel accesses.
     #[inline]
     pub(super) fn copy(&self, space: &mut UninitSlice<'_>, offset: u64) -> Option<usize> {
         let end = offset.checked_add(space.len() as u64)?;
@@ -180,8 +181,11 @@ impl Mapped {
             true => end,
             false => end.min(self.windows.len() as u64),
         };
+        if space.is_raw() {
+            return None;
+        }
         let bytes = self.get(offset..end)?;
-        space.copy_from(&bytes);
+        space.copy_from(&bytes).ok()?;
         Some(bytes.len())
     }
 }

@@ -187,13 +187,31 @@ impl Read {
 
     /// Copies the requested part of `n` bytes out of the bounce buffer. Returns true if the file
     /// ends there.
-    fn settle_bounce(&mut self, bounce: &BounceBuffer, n: usize) -> bool {
-        let (start, left, at) = self.left();
+    fn settle_bounce(&mut self, bounce: &BounceBuffer, n: usize) -> Result<bool, Errno> {
+        let (_, left, at) = self.left();
         let at = at.unwrap_or_default();
         let (_, len, from) = bounce.over(at, at.saturating_add(left as u64));
-        // SAFETY: `start` and `left` are within the buffer that this operation owns.
-        self.done += unsafe { bounce.copy_to(n.min(len), at, start, left) };
-        n == 0 || (n < len && sys::stat::ends_by(self.handle.as_fd(), from + n as u64))
+        let mut space = self.memory.as_uninit();
+        // SAFETY: the kernel has returned `n` bytes.
+        let copied = unsafe { bounce.copy_to(n.min(len), at, &mut space.skip(self.done)) };
+        self.done += copied?;
+        Ok(n == 0 || (n < len && sys::stat::ends_by(self.handle.as_fd(), from + n as u64)))
+    }
+
+    /// Counts `n` bytes that the kernel has read. Returns true if the read is complete.
+    fn arrived(&mut self, n: usize) -> Result<bool, Errno> {
+        let len = self.memory.len();
+        let once = self.offset.is_none() || self.flags.contains(RwFlags::NOWAIT);
+        let ended = if let Some(bounce) = self.bounce.take() {
+            let ended = self.settle_bounce(&bounce, n);
+            self.bounce = Some(bounce);
+            ended?
+        } else {
+            let asked = (len - self.done).min(MAX_RW);
+            self.done += n.min(asked);
+            n < asked && is_end(n, &self.handle)
+        };
+        Ok(self.done == len || once || ended)
     }
 }
 
@@ -243,25 +261,9 @@ impl Operation for Read {
     }
 
     fn settle(&mut self, result: Result<usize, Errno>) -> Step {
-        let len = self.memory.len();
-        match result {
-            Ok(n) => {
-                let once = self.offset.is_none() || self.flags.contains(RwFlags::NOWAIT);
-                let ended = if let Some(bounce) = self.bounce.take() {
-                    let ended = self.settle_bounce(&bounce, n);
-                    self.bounce = Some(bounce);
-                    ended
-                } else {
-                    let asked = (len - self.done).min(MAX_RW);
-                    self.done += n.min(asked);
-                    n < asked && is_end(n, &self.handle)
-                };
-                if self.done == len || once || ended {
-                    Step::Done(Ok(self.end()))
-                } else {
-                    Step::Again
-                }
-            }
+        match result.and_then(|n| self.arrived(n)) {
+            Ok(true) => Step::Done(Ok(self.end())),
+            Ok(false) => Step::Again,
             Err(_) if self.part && self.done > 0 => Step::Done(Ok(self.end())),
             Err(errno) => {
                 // A smaller count would mean the end of the file, so the error is returned.

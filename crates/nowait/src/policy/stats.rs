@@ -65,8 +65,6 @@ counters! {
     inline = Inline,
     /// Operations handed to the engine.
     handoffs = Handoffs,
-    /// Reads that the polling thread submitted to a ring of its own.
-    thread_rings = ThreadRings,
     /// Readaheads that workers started for sequential reads of strict files.
     aheads = Aheads,
     /// Strict reads whose range was resident, and whose NOWAIT read then found nothing or only a

@@ -51,8 +51,8 @@ pub(crate) fn fill_space(
         let n = retry::interrupted(read)?;
         let ended = match &bounce {
             Some(bounce) => {
-                // SAFETY: the rest of the space is borrowed mutably.
-                done += unsafe { bounce.copy_to(n, at, rest.as_mut_ptr(), len - done) };
+                // SAFETY: the kernel has returned `n` bytes.
+                done += unsafe { bounce.copy_to(n, at, &mut rest) }?;
                 n == 0 || (n < asked && sys::stat::ends_by(handle.as_fd(), from + n as u64))
             }
             None => {

@@ -7,22 +7,27 @@
 //!  close ─► Eviction of all windows ─► a page stayed? ─► again later, by `retry_evictions`
 //! ```
 //! A window is surveyed before its first use, and again after it was evicted. Pages that were
-//! resident then are not evicted. Without a survey nothing is evicted.
+//! resident then are not evicted. Without a survey nothing is evicted. The survey of a window
+//! without pages to evict is used for a second at most: other programs cache and evict pages, too.
 //!
 //! A window is not evicted while a read or write of it is in progress: pages that arrive later
-//! would stay. Large folios need no care: readahead adds them only where no page is resident, they
+//! would stay. If a future is dropped, its read or write is in progress until the engine has
+//! completed it. Large folios need no care: readahead adds them only where no page is resident, they
 //! are aligned to their size, and a window is aligned to more than that.
 //!
 //! # Surveys without a lock
 //! A survey may wait for a filesystem on a network. Two threads may survey a window at the same
-//! time. The survey that is stored first counts: no read of this process has begun before it.
+//! time. The survey that is stored first counts: no read of this process has begun before it. A
+//! survey is not stored if a window was forgotten while it was made: another thread may have read,
+//! evicted and forgotten its window meanwhile.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::num::NonZeroU64;
 use std::ops::{Range, RangeInclusive};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, AtFlags, StatxFlags, fadvise, makedev, statx};
@@ -45,6 +50,8 @@ const MAX_PENDING: usize = 256;
 /// before and after the first. Each later pause is twice the last: 2 seconds altogether.
 const ATTEMPTS: u32 = 12;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
+/// The time for which the survey of a window without pages to evict is used.
+const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// The files of this process whose pages are kept, and a notification that another one is pending.
 static FILES: PerProcess<(Mutex<Files>, Condvar)> = PerProcess::new();
@@ -95,9 +102,10 @@ struct Windows {
     used_idle: usize,
     /// The number of uses so far.
     clock: u64,
-    /// Pages may arrive after the end of a use: a future was dropped before its operation was
-    /// complete.
-    has_late: bool,
+    /// The uses by operations whose futures were dropped.
+    abandoned: Vec<(Span, InEngine)>,
+    /// The number of windows that were forgotten so far.
+    forgotten: u64,
 }
 
 #[derive(Debug, Default)]
@@ -114,7 +122,12 @@ struct Window {
     used: bool,
     /// True if pages of the missing ranges may be resident.
     loose: bool,
+    /// The time at which the survey of a window that is not loose is too old.
+    expires: Option<Instant>,
 }
+
+/// An operation of an engine. It can be upgraded until the engine has completed the operation.
+pub(crate) type InEngine = Weak<dyn Any + Send + Sync>;
 
 /// The windows that a read or write uses.
 #[derive(Clone, Debug)]
@@ -224,11 +237,14 @@ impl Kept {
             }
         };
         let written = if how == Use::Write { range.end } else { 0 };
+        windows.end_abandoned();
+        windows.forget_expired(first..=reach);
         loop {
             let gaps = windows.gaps(first..=reach, written);
             if gaps.is_empty() {
                 break;
             }
+            let forgotten = windows.forgotten;
             drop(windows);
             let surveyed: Option<Vec<_>> = gaps
                 .into_iter()
@@ -236,7 +252,7 @@ impl Kept {
                 .collect();
             windows = lock(&self.windows);
             for (missing, gap) in surveyed? {
-                windows.add(gap, missing);
+                windows.add(gap, missing, forgotten);
             }
         }
         windows.enter(first..=reach, last)
@@ -248,19 +264,18 @@ impl Kept {
             return None;
         }
         let mut windows = lock(&self.windows);
+        windows.end_abandoned();
         windows.leave(span);
         let due = windows.take_due();
         (!due.is_empty()).then(|| self.eviction(due))
     }
 
-    /// Ends the use of these windows, of which pages may arrive later.
-    pub(crate) fn abandon(&self, span: &Span) {
-        if !self.process.is_here() {
-            return;
+    /// Ends the use of these windows when this operation is complete.
+    pub(crate) fn abandon(&self, span: &Span, operation: InEngine) {
+        if self.process.is_here() {
+            let mut windows = lock(&self.windows);
+            windows.abandoned.push((span.clone(), operation));
         }
-        let mut windows = lock(&self.windows);
-        windows.leave(span);
-        windows.has_late = true;
     }
 
     fn eviction(self: &Arc<Kept>, windows: Vec<u64>) -> Eviction {
@@ -312,8 +327,12 @@ impl Windows {
         gaps.filter(|gap| gap.start < gap.end).collect()
     }
 
-    /// Stores a survey, unless another thread has surveyed the same part.
-    fn add(&mut self, gap: Range<u64>, missing: Vec<Range<u64>>) {
+    /// Stores a survey, unless another thread has surveyed the same part. `forgotten` is the number
+    /// of windows that were forgotten before the survey.
+    fn add(&mut self, gap: Range<u64>, missing: Vec<Range<u64>>, forgotten: u64) {
+        if self.forgotten != forgotten {
+            return;
+        }
         let index = gap.start / WINDOW;
         let window = self.known.entry(index).or_insert_with(|| Window {
             surveyed: index * WINDOW,
@@ -324,6 +343,9 @@ impl Windows {
                 push(&mut window.missing, range);
             }
             window.surveyed = gap.end;
+            window
+                .expires
+                .get_or_insert_with(|| Instant::now() + MAX_AGE);
         }
     }
 
@@ -350,6 +372,36 @@ impl Windows {
             window.loose = !window.missing.is_empty();
         }
         Some(Span(windows))
+    }
+
+    /// Ends the uses by operations that are complete.
+    fn end_abandoned(&mut self) {
+        let ended = |(_, operation): &mut (Span, InEngine)| operation.strong_count() == 0;
+        let ended: Vec<_> = self.abandoned.extract_if(.., ended).collect();
+        for (span, _) in ended {
+            self.leave(&span);
+        }
+    }
+
+    /// Forgets the windows without pages to evict whose surveys are too old.
+    fn forget_expired(&mut self, span: RangeInclusive<u64>) {
+        let is_idle = |it: &Window| !it.loose && it.users == 0;
+        let mut all = self.known.range(span.clone());
+        if !all.any(|(_, window)| is_idle(window)) {
+            return;
+        }
+        let now = Instant::now();
+        let is_old = |it: &Window| is_idle(it) && it.expires.is_some_and(|at| at <= now);
+        let old: Vec<u64> = self
+            .known
+            .range(span)
+            .filter(|(_, window)| is_old(window))
+            .map(|(index, _)| *index)
+            .collect();
+        for index in old {
+            self.known.remove(&index);
+            self.forgotten += 1;
+        }
     }
 
     fn leave(&mut self, span: &Span) {
@@ -398,13 +450,14 @@ impl Windows {
     /// Forgets the windows that have no pages to evict. Other programs may have read the file since
     /// it was closed, so these are surveyed again.
     fn forget_evicted(&mut self) {
-        if !self.has_late {
-            self.known.retain(|_, window| window.loose);
-        }
+        self.known
+            .retain(|_, window| window.loose || window.users > 0);
+        self.forgotten += 1;
     }
 
     /// Takes all windows that may have pages to evict.
     fn take_loose(&mut self) -> Vec<u64> {
+        self.end_abandoned();
         self.idle.clear();
         self.stuck.clear();
         self.used_idle = 0;
@@ -439,7 +492,8 @@ impl Windows {
     }
 
     /// Stores the result of an eviction of windows that were not in use at the time `clock`.
-    /// Windows without pages are forgotten if `forgets`, and surveyed again at their next use.
+    /// Windows without pages are surveyed again at their next use: at once if `forgets`, otherwise
+    /// after some time.
     fn evicted(&mut self, indices: &[u64], stayed: &BTreeSet<u64>, clock: u64, forgets: bool) {
         for index in indices {
             let used_since = |it: &Window| it.users > 0 || it.last_use > clock;
@@ -451,28 +505,33 @@ impl Windows {
                 self.stuck.insert(*index);
             } else if forgets {
                 self.known.remove(index);
+                self.forgotten += 1;
             } else if let Some(window) = self.known.get_mut(index) {
                 (window.loose, window.used) = (false, false);
+                window.expires = Some(Instant::now() + MAX_AGE);
             }
         }
     }
 }
 
 impl Eviction {
-    /// Evicts the windows once. Dirty pages stay, and the kernel begins to write them. Returns
-    /// true if no page stayed.
+    /// Evicts the windows that are not in use once. Dirty pages stay, and the kernel begins to write
+    /// them. Returns true if no page stayed, and no window is in use.
     pub(crate) fn run(&self, probe: &Probe<'_>) -> bool {
         if !self.kept.process.is_here() {
             return true;
         }
         let size = stat::size(probe.fd);
-        let (unused, ranges, clock) = {
+        let (unused, in_use, ranges, clock) = {
             let mut windows = lock(&self.kept.windows);
             windows.size = size.unwrap_or(windows.size);
-            let is_unused = |it: &Window| it.users == 0;
-            let mut unused = self.windows.clone();
-            unused.retain(|index| windows.known.get(index).is_some_and(is_unused));
-            (unused.clone(), windows.ranges(&unused), windows.clock)
+            windows.end_abandoned();
+            let mut known = self.windows.clone();
+            known.retain(|index| windows.known.contains_key(index));
+            let is_unused = |index: &u64| windows.known.get(index).is_some_and(|it| it.users == 0);
+            let (unused, in_use): (Vec<u64>, Vec<u64>) = known.into_iter().partition(is_unused);
+            let ranges = windows.ranges(&unused);
+            (unused, in_use, ranges, windows.clock)
         };
         let mut stayed = BTreeSet::new();
         for (range, of) in ranges {
@@ -480,9 +539,9 @@ impl Eviction {
                 stayed.extend(of);
             }
         }
-        let forgets = self.is_sure(probe);
+        let forgets = is_sure(probe);
         lock(&self.kept.windows).evicted(&unused, &stayed, clock, forgets);
-        stayed.is_empty()
+        stayed.is_empty() && in_use.is_empty()
     }
 
     /// The same in a thread whose descriptors have no effect on locks of the program. `held` is a
@@ -497,17 +556,11 @@ impl Eviction {
         self.windows.len() <= 1
     }
 
-    /// Returns true if no page can arrive after an eviction that left none. mincore(2) does not
-    /// report pages that are being read.
-    fn is_sure(&self, probe: &Probe<'_>) -> bool {
-        probe.source() == Ok(Source::Cachestat) && !lock(&self.kept.windows).has_late
-    }
-
     /// Evicts the windows of a closed file for the first time. Leaves pages that stay to
     /// [`retry_evictions`]. If this returns true, a worker has to run it.
     #[must_use]
     pub(crate) fn run_or_defer(self, probe: &Probe<'_>) -> bool {
-        if self.run(probe) && self.is_sure(probe) {
+        if self.run(probe) && is_sure(probe) {
             self.kept.forget();
             return false;
         }
@@ -567,9 +620,8 @@ impl Pending {
     /// Evicts once. Returns `None` if it was the last attempt, or no page can stay.
     fn attempt(mut self) -> Option<Pending> {
         let is_clean = self.eviction.clone().run_elsewhere(&self.held);
-        let has_late = lock(&self.eviction.kept.windows).has_late;
         self.attempts += 1;
-        if self.attempts == ATTEMPTS || is_clean && !has_late {
+        if self.attempts == ATTEMPTS || is_clean {
             self.eviction.kept.forget();
             return None;
         }
@@ -595,6 +647,12 @@ impl Drop for Eviction {
     }
 }
 
+/// Returns true if no page can arrive after an eviction that left none. mincore(2) does not report
+/// pages that are being read.
+fn is_sure(probe: &Probe<'_>) -> bool {
+    probe.source() == Ok(Source::Cachestat)
+}
+
 /// Evicts a range. Returns true if none of its pages is resident afterwards.
 fn evict(probe: &Probe<'_>, range: Range<u64>) -> bool {
     let len = NonZeroU64::new(range.end - range.start);
@@ -607,5 +665,50 @@ fn files() -> &'static (Mutex<Files>, Condvar) {
     match FILES.get_or_make(|| Ok::<_, Infallible>((Mutex::default(), Condvar::new()))) {
         Ok(files) => files,
         Err(never) => match never {},
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another thread reads the window, evicts it and forgets it, while this one surveys it and sees
+    /// the pages of that read.
+    #[test]
+    fn a_survey_of_pages_that_another_reader_had_is_not_stored() {
+        let mut windows = Windows {
+            size: WINDOW,
+            ..Windows::default()
+        };
+        let gap = 0..WINDOW;
+        assert_eq!(windows.gaps(0..=0, 0), std::slice::from_ref(&gap));
+        let forgotten = windows.forgotten;
+
+        windows.add(gap.clone(), vec![gap.clone()], windows.forgotten);
+        let span = windows.enter(0..=0, 0).unwrap();
+        windows.leave(&span);
+        windows.evicted(&[0], &BTreeSet::new(), windows.clock, true);
+
+        // All pages were resident.
+        windows.add(gap.clone(), Vec::new(), forgotten);
+        assert_eq!(windows.gaps(0..=0, 0), [gap]);
+    }
+
+    #[test]
+    fn windows_are_in_use_until_the_operation_of_a_dropped_future_is_complete() {
+        let mut windows = Windows {
+            size: WINDOW,
+            ..Windows::default()
+        };
+        let gap = 0..WINDOW;
+        windows.add(gap.clone(), vec![gap], 0);
+        let span = windows.enter(0..=0, 0).unwrap();
+        let operation: Arc<dyn Any + Send + Sync> = Arc::new(());
+        windows.abandoned.push((span, Arc::downgrade(&operation)));
+        windows.end_abandoned();
+        assert_eq!(windows.known[&0].users, 1);
+        drop(operation);
+        windows.end_abandoned();
+        assert_eq!((windows.known[&0].users, windows.used_idle), (0, 1));
     }
 }

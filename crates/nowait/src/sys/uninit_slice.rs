@@ -3,6 +3,9 @@
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
+use super::Errno;
+use super::raw_memory::RawMemory;
+
 /// Memory for a read, initialised or not.
 #[derive(Debug)]
 pub enum UninitSlice<'a> {
@@ -10,6 +13,8 @@ pub enum UninitSlice<'a> {
     Init(&'a mut [u8]),
     /// Uninitialised bytes.
     Uninit(&'a mut [MaybeUninit<u8>]),
+    /// Memory that only the kernel accesses.
+    Raw(RawMemory),
 }
 
 impl UninitSlice<'_> {
@@ -18,6 +23,7 @@ impl UninitSlice<'_> {
         match self {
             UninitSlice::Init(s) => s.len(),
             UninitSlice::Uninit(s) => s.len(),
+            UninitSlice::Raw(memory) => memory.len(),
         }
     }
 
@@ -26,9 +32,18 @@ impl UninitSlice<'_> {
         self.len() == 0
     }
 
-    /// Copies bytes to the start, as many as fit.
+    /// Returns true if only the kernel accesses the memory.
+    pub(crate) fn is_raw(&self) -> bool {
+        matches!(self, UninitSlice::Raw(_))
+    }
+
+    /// Copies bytes to the start, as many as fit. All copies of the library into memory for a read
+    /// are made here.
+    ///
+    /// # Errors
+    /// For raw memory only: EFAULT if it cannot be written, or the errno of pipe2(2).
     #[inline]
-    pub(crate) fn copy_from(&mut self, bytes: &[u8]) {
+    pub(crate) fn copy_from(&mut self, bytes: &[u8]) -> Result<(), Errno> {
         let n = bytes.len().min(self.len());
         match self {
             UninitSlice::Init(s) => s[..n].copy_from_slice(&bytes[..n]),
@@ -37,7 +52,9 @@ impl UninitSlice<'_> {
                     to.write(*from);
                 }
             }
+            UninitSlice::Raw(memory) => return memory.copy_from(bytes),
         }
+        Ok(())
     }
 
     /// The start address, to be stored.
@@ -45,6 +62,7 @@ impl UninitSlice<'_> {
         match self {
             UninitSlice::Init(s) => NonNull::from(&mut **s).cast(),
             UninitSlice::Uninit(s) => NonNull::from(&mut **s).cast(),
+            UninitSlice::Raw(memory) => memory.slice_start(),
         }
     }
 
@@ -53,6 +71,7 @@ impl UninitSlice<'_> {
         match self {
             UninitSlice::Init(s) => s.as_mut_ptr(),
             UninitSlice::Uninit(s) => s.as_mut_ptr().cast(),
+            UninitSlice::Raw(memory) => memory.slice_start().as_ptr(),
         }
     }
 }
@@ -69,6 +88,7 @@ impl UninitSlice<'_> {
                 let n = n.min(s.len());
                 UninitSlice::Uninit(&mut s[n..])
             }
+            UninitSlice::Raw(memory) => UninitSlice::Raw(memory.skip(n)),
         }
     }
 }
@@ -86,6 +106,7 @@ impl<'a> UninitSlice<'a> {
                 let n = n.min(s.len());
                 UninitSlice::Uninit(&mut s[..n])
             }
+            UninitSlice::Raw(memory) => UninitSlice::Raw(memory.first(n)),
         }
     }
 }

@@ -1,9 +1,8 @@
 //! The paused clock of a tokio runtime: `tokio::time::pause`, or a test with `start_paused = true`.
 //!
-//! A runtime with a paused clock that has nothing to do advances it to the next timer. The clock
-//! stands still while a task of `spawn_blocking` runs, as the calls of `tokio::fs` are. For
-//! operations of an engine, which the runtime knows nothing of, a [`Hold`] keeps such a task
-//! waiting until they have ended.
+//! A runtime with a paused clock that has nothing to do advances it to the next timer. It knows
+//! nothing of the operations of an engine. A [`Hold`] therefore gives it something to do until they
+//! have ended: a task that only yields. That task ends with the last hold, or with the runtime.
 //!
 //! A hold is made with each waker that a future of this crate registers, and dropped after that
 //! waker has been woken. While the clock runs, that costs two readings of it, and none in a runtime
@@ -27,27 +26,28 @@ pub(crate) use held::Hold;
 #[cfg(feature = "paused-clock")]
 mod held {
     use std::cell::RefCell;
-    use std::sync::mpsc::{Sender, channel};
     use std::sync::{Arc, Weak};
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
-    use crate::user_code;
+    /// The task yields this many times without a pause, and then pauses before each yield.
+    const QUICK_YIELDS: u32 = 1_000;
+    /// The pause. The runtime's other tasks wait meanwhile.
+    const PAUSE: Duration = Duration::from_micros(50);
 
     /// Holds the clock of the current runtime, if that is paused.
     #[derive(Debug)]
     pub(crate) struct Hold(#[allow(dead_code, reason = "dropped to end it")] Option<Arc<Held>>);
 
-    /// A waiting task of `spawn_blocking`, which ends when this value is dropped.
+    /// A runtime whose clock is held until this value is dropped.
     #[derive(Debug)]
     struct Held {
         runtime: Id,
-        _end: Sender<()>,
     }
 
     thread_local! {
-        /// The task of the runtime that this thread runs, if one is waiting.
+        /// The runtime that this thread runs, if its clock is held.
         static OF_THIS_THREAD: RefCell<Weak<Held>> = const { RefCell::new(Weak::new()) };
     }
 
@@ -57,24 +57,37 @@ mod held {
             let runtime = runtime.filter(|runtime| {
                 runtime.runtime_flavor() == RuntimeFlavor::CurrentThread && is_paused()
             });
-            Hold(runtime.and_then(|runtime| hold(&runtime)))
+            Hold(runtime.map(|runtime| hold(&runtime)))
         }
     }
 
-    fn hold(runtime: &Handle) -> Option<Arc<Held>> {
+    fn hold(runtime: &Handle) -> Arc<Held> {
         let held = OF_THIS_THREAD.try_with(|held| held.borrow().upgrade()).ok();
         if let Some(held) = held.flatten().filter(|held| held.runtime == runtime.id()) {
-            return Some(held);
+            return held;
         }
-        let (end, wait) = channel();
-        // tokio panics if it cannot start a thread.
-        user_code::call(|| runtime.spawn_blocking(move || wait.recv()))?;
         let held = Arc::new(Held {
             runtime: runtime.id(),
-            _end: end,
         });
+        runtime.spawn(keep_busy(Arc::downgrade(&held)));
         let _ = OF_THIS_THREAD.try_with(|of_thread| of_thread.replace(Arc::downgrade(&held)));
-        Some(held)
+        held
+    }
+
+    /// Keeps the runtime busy while its clock is held. A task of `spawn_blocking` would hold the
+    /// clock, too. But the end of the runtime would wait for that task, it would take one of the
+    /// runtime's threads, and tokio panics if it cannot start a thread.
+    async fn keep_busy(held: Weak<Held>) {
+        let mut yields = 0;
+        while held.strong_count() > 0 {
+            if yields < QUICK_YIELDS {
+                yields += 1;
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(PAUSE);
+            }
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Returns true if tokio's clock stands still while that of the system runs.

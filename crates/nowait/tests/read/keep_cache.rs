@@ -1,6 +1,8 @@
 //! Files that are opened with `keep_cache`: whatever is read and written, the page cache is
 //! afterwards as it was before.
 
+mod surveys;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::future::Future;

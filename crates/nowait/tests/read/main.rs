@@ -29,6 +29,7 @@ mod keep_cache;
 mod other_uid;
 mod overlay;
 mod provenance;
+mod raw_memory;
 mod residency;
 mod residency_calls;
 mod strict;

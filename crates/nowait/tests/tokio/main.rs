@@ -27,4 +27,3 @@ mod ours;
 mod paused_clock;
 mod position;
 mod surface;
-mod thread_rings;

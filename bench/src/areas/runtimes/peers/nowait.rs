@@ -35,7 +35,6 @@ pub fn stream(gate: &'static Gate) -> io::Result<()> {
 /// The engine of the process, or an engine with the options of the peer.
 fn engine(turn: &Turn) -> nowait::Result<Engine> {
     match turn.peer {
-        Peer::NowaitThreadRings => Engine::options().thread_rings(true).build(),
         Peer::NowaitStrict => Engine::options().mode(Mode::Strict).build(),
         Peer::NowaitThreads => Engine::options().backend(Backend::Threads).build(),
         _ => Engine::process(),

@@ -23,8 +23,6 @@ pub(crate) struct RingOptions {
     pub(crate) sqpoll: Option<Duration>,
     pub(crate) workers: Option<[u32; 2]>,
     pub(crate) pools: Vec<BufferPool>,
-    /// The ring belongs to a thread that polls futures. Other threads take its completions.
-    pub(crate) is_of_thread: bool,
 }
 
 impl RingOptions {

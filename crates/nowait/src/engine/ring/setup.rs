@@ -42,8 +42,6 @@ pub(super) fn make(entries: u32, completions: u32, options: &RingOptions) -> io:
         defer_taskrun: defer,
     });
     let choices = match options.sqpoll {
-        // Other threads take the completions, without a call that would deliver deferred ones.
-        _ if options.is_of_thread => &choices[2..],
         Some(_) => &choices[1..],
         None => &choices[..],
     };
@@ -80,13 +78,8 @@ pub(super) fn make(entries: u32, completions: u32, options: &RingOptions) -> io:
         let limited = ring.submitter().register_iowq_max_workers(&mut most);
         features.tried(Feature::RingWorkers, limited);
     }
-    // A registered number is valid in one thread.
-    let number = if options.is_of_thread {
-        None
-    } else {
-        let number = sys::ring::register_ring(descriptor(&ring));
-        features.tried(Feature::RegisteredRing, number.map_err(io::Error::from))
-    };
+    let number = sys::ring::register_ring(descriptor(&ring));
+    let number = features.tried(Feature::RegisteredRing, number.map_err(io::Error::from));
     Ok(NewRing {
         deferred: flags.defer_taskrun,
         ring,
