@@ -20,7 +20,12 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from fsspec.asyn import AsyncFileSystem, get_loop, sync  # type: ignore[import-untyped]
+from fsspec.asyn import (  # type: ignore[import-untyped]
+    AbstractAsyncStreamedFile,
+    AsyncFileSystem,
+    get_loop,
+    sync,
+)
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 
 from . import DirEntry, asyncio_files, scandir
@@ -214,9 +219,145 @@ class NowaitFileSystem(LocalFileSystem, AsyncFileSystem):  # type: ignore[misc]
     ) -> None:
         await _in_thread(self.rm, path, recursive=recursive, maxdepth=maxdepth)
 
-    async def open_async(self, path: Any, mode: str = "rb", **options: Any) -> Any:
-        """Open a file for asyncio: a file of `nowait.asyncio_files`."""
-        return await asyncio_files.open(self._strip_protocol(path), mode)
+    async def open_async(
+        self,
+        path: Any,
+        mode: str = "rb",
+        block_size: Any = None,
+        autocommit: bool = True,
+        compression: Any = None,
+        **options: Any,
+    ) -> StreamedFile:
+        """Open a file for asyncio, in one of the modes "rb", "wb", "ab" and "xb".
+
+        Raises:
+            NotImplementedError: For other modes, with compression, and without autocommit.
+        """
+        if mode not in ("rb", "wb", "ab", "xb") or compression or not autocommit:
+            raise NotImplementedError("open_async: this mode, compression, or no autocommit")
+        path = self._strip_protocol(path)
+        if self.auto_mkdir and mode != "rb":
+            await self._makedirs(self._parent(path), exist_ok=True)
+        file = await asyncio_files.open(path, mode)
+        try:
+            size, is_seekable = (await file.stat()).st_size, await file.seekable()
+        except BaseException:
+            await file.close()
+            raise
+        return StreamedFile(self, path, mode, file, size, is_seekable)
+
+
+class StreamedFile(AbstractAsyncStreamedFile):  # type: ignore[misc]
+    """A binary file for asyncio: that of `NowaitFileSystem.open_async`.
+
+    As in fsspec's other files for asyncio, `seek` and `tell` are no coroutines, `size` is that of the
+    file when it was opened for reading, and a file that is written has no `seek`. Each method that
+    reads or writes is a coroutine.
+    """
+
+    def __init__(
+        self,
+        fs: NowaitFileSystem,
+        path: str,
+        mode: str,
+        file: asyncio_files.BinaryFile,
+        size: int,
+        is_seekable: bool,
+    ) -> None:
+        super().__init__(fs, path, mode, cache_type="none", size=size)
+        self._file = file
+        self._is_seekable = is_seekable
+        self.loc = size if mode == "ab" else 0
+        # The position of `_file`, which follows that of `seek` with the next read.
+        self._at = self.loc
+
+    def seekable(self) -> bool:
+        """True if the file is open for reading and has a position."""
+        return self._is_seekable and bool(self.readable())
+
+    async def _reads(self, name: str, *arguments: Any) -> Any:
+        """Calls a method of the file that reads."""
+        if self.mode != "rb":
+            raise ValueError("File not in read mode")
+        if self._at != self.loc and not self.closed:
+            self._at = await self._file.seek(self.loc)
+        return await getattr(self._file, name)(*arguments)
+
+    def _moved(self, n: int) -> None:
+        self._at += n
+        self.loc += n
+
+    async def read(self, length: int | None = -1) -> bytes:
+        """Read so many bytes, or up to the end of the file."""
+        data: bytes = await self._reads("read", -1 if length is None or length < 0 else length)
+        self._moved(len(data))
+        return data
+
+    async def readinto(self, b: Any) -> int:
+        """Read into a buffer. Return the number of bytes."""
+        n: int = await self._reads("readinto", b)
+        self._moved(n)
+        return n
+
+    readinto1 = readinto
+
+    async def readuntil(self, char: bytes = b"\n", blocks: int | None = None) -> bytes:
+        """Read up to these bytes and with them, or up to the end of the file."""
+        begin, data = self.loc, bytearray()
+        while part := await self.read(blocks or self.blocksize):
+            # The bytes may be in two parts.
+            begins = max(0, len(data) - len(char) + 1)
+            data += part
+            if (found := data.find(char, begins)) >= 0:
+                del data[found + len(char) :]
+                break
+        self.seek(begin + len(data))
+        return bytes(data)
+
+    async def readline(self) -> bytes:
+        """Read one line with its end."""
+        line: bytes = await self._reads("readline")
+        self._moved(len(line))
+        return line
+
+    async def readlines(self) -> list[bytes]:
+        """Read all lines."""
+        lines: list[bytes] = await self._reads("readlines")
+        self._moved(sum(map(len, lines)))
+        return lines
+
+    def __aiter__(self) -> StreamedFile:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if line := await self.readline():
+            return line
+        raise StopAsyncIteration
+
+    async def write(self, data: Any) -> int:
+        """Write bytes. Return their number."""
+        if self.mode == "rb":
+            raise ValueError("File not in write mode")
+        n = await self._file.write(data)
+        self.loc += n
+        return n
+
+    async def flush(self, force: bool = False) -> None:
+        """Write what is buffered to the page cache."""
+        await self._file.flush()
+
+    async def close(self) -> None:
+        """Write what is buffered, and close the file. See `nowait.asyncio_files`."""
+        try:
+            await self._file.close()
+        finally:
+            self.closed = self._file.closed
+
+    def __del__(self) -> None:
+        """The file of `nowait.asyncio_files` warns if it was not closed."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"cannot pickle {type(self).__name__!r} object")
 
 
 def _threaded(name: str) -> Any:
