@@ -263,7 +263,8 @@ impl Handle {
     }
 
     /// Closes the descriptor, and returns the error of close(2). If other clones or operations use
-    /// the descriptor, a duplicate is closed: the filesystem reports the same errors.
+    /// the descriptor, and close(2) may fail, a duplicate is closed: the filesystem reports the same
+    /// errors.
     ///
     /// # Errors
     /// Those of close(2), or of dup(2) if a duplicate is closed.
@@ -271,6 +272,8 @@ impl Handle {
         let path = self.shared_path().cloned();
         let closed = match self.into_fd() {
             Ok(fd) => sys::close::close(fd),
+            // Nothing can be lost.
+            Err(used) if used.closes_at_once() => Ok(()),
             Err(used) => rustix::io::fcntl_dupfd_cloexec(&used, 0).and_then(sys::close::close),
         };
         closed.map_err(|errno| Error::os("close", errno).on(path.as_ref()))

@@ -19,8 +19,9 @@ impl File {
     /// nevertheless.
     ///
     /// If there are clones of the file, or operations in flight, their descriptor stays open until the
-    /// last of them is dropped. Then close(2) is called for a duplicate of the descriptor: it has the
-    /// same errors, and as each close(2) it releases the record locks of the process (fcntl(2)).
+    /// last of them is dropped. If close(2) may fail, it is then called for a duplicate of the
+    /// descriptor: it has the same errors, and as each close(2) it releases the record locks of the
+    /// process (fcntl(2)).
     ///
     /// What was written may not be on the device: see [`sync_all`](File::sync_all).
     ///
