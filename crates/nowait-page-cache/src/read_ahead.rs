@@ -133,7 +133,7 @@ impl ReadAhead {
 
     /// Evicts what was read, until a stop is requested. What was cached before, or may have been, stays.
     pub fn evict(&self, stop: &Stop) {
-        // What is evicted here is not wasted.
+        // Bytes that are evicted here are not wasted.
         let wasted_bytes = self.report(stop).wasted_bytes;
         self.shared.lock().wasted_bytes = Some(wasted_bytes);
         let files: Vec<_> = self.shared.lock().files.iter().cloned().collect();

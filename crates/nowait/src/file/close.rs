@@ -23,7 +23,7 @@ impl File {
     /// descriptor: it has the same errors, and as each close(2) it releases the record locks of the
     /// process (fcntl(2)).
     ///
-    /// What was written may not be on the device: see [`sync_all`](File::sync_all).
+    /// Written data may not be on the device: see [`sync_all`](File::sync_all).
     ///
     /// # Errors
     /// The errors of close(2). The file is closed also after an error, such as EINTR; close(2) is not
