@@ -85,7 +85,8 @@ pub struct ReadAheadReport {
     was_resident_bytes: u64,
     /// Bytes that were read and left the page cache again, and that this process was not seen to
     /// use. Its use is seen in mappings and in the positions of descriptors. Bytes that it has read
-    /// with pread(2) count as wasted when they are evicted, also by `evict_after`.
+    /// with pread(2) count as wasted when they are evicted. Those that `evict_after` evicts are not
+    /// wasted.
     wasted_bytes: u64,
     /// The bytes that were read per second, from the beginning to the end of the last read.
     bytes_per_s: u64,

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -40,9 +39,21 @@ def make(disk: Path):
 
 
 @pytest.fixture
-def slow(request):
+def slow(served):
     """A function that mounts a disk with this latency and size. Returns the folder, and the process that
     serves the disk: it stalls while the process is stopped."""
+    return lambda latency, size: served("--latency", latency, "--size", size)
+
+
+@pytest.fixture
+def full_at_close(served) -> Path:
+    """A FUSE directory that accepts all writes, and returns EDQUOT when a file is closed."""
+    return served("--fs", "flush")[0]
+
+
+@pytest.fixture
+def served(request):
+    """A function that runs the program slowdisk. Returns the folder, and the process."""
     program = os.environ.get("NOWAIT_SLOWDISK")
     if os.geteuid() != 0 or program is None:
         skip("NOWAIT_SLOWDISK is not the program slowdisk, or this is not root")
@@ -51,18 +62,18 @@ def slow(request):
     os.chmod(folder.name, 0o755)
     servers = []
 
-    def slow(latency: str, size: str) -> tuple[Path, int]:
+    def serve(*options: str) -> tuple[Path, int]:
         mount = Path(folder.name, f"{len(servers)}")
         mount.mkdir()
-        command = [program, "--latency", latency, "--size", size, str(mount)]
+        command = [program, *options, str(mount)]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         servers.append(server)
-        while not os.path.ismount(mount):
-            assert server.poll() is None
-            time.sleep(0.05)
-        return mount, server.pid
+        # The last word is the folder of the mount.
+        made = server.stdout.readline().split()
+        assert made, command
+        return Path(made[-1]), server.pid
 
-    yield slow
+    yield serve
     for server in servers:
         server.send_signal(signal.SIGCONT)
         server.send_signal(signal.SIGINT)

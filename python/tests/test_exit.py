@@ -123,3 +123,78 @@ def test_the_interpreter_ends_beside(make, name):
     for _ in range(int(os.environ.get("NOWAIT_EXITS", "5"))):
         done = python(code, path.parent)
         assert done.returncode == 0, (done.returncode, done.stderr)
+
+
+#: Objects that are alive when the interpreter ends.
+ALIVE = {
+    "a stat": "asyncio_files.stat('/')",
+    "a rename": "asyncio_files.rename('/none', '/none2')",
+    "an opening": "asyncio_files.open(file)",
+    "a pause": "nowait._nowait.pause()",
+    "a read": "opened().read_at(0, 10)",
+    "a read into a buffer": "opened().readinto_at(0, bytearray(2 << 20))",
+    "a read that has begun": "begun(lambda it=opened(): it.read_at(0, 1 << 19))",
+    "a read into a buffer that has begun": "begun(lambda it=opened(): it.readinto_at(0, bytearray(2 << 20)))",
+    "a sync that has begun": "begun(opened('wb').fsync)",
+    "a file": "opened()",
+    "a text file": "opened('r')",
+    "a file for reading and writing": "opened('r+b')",
+    "a loop": "(opened(), loop)",
+    "a scandir": "nowait.scandir(directory)",
+    "entries": "list(nowait.scandir(directory))",
+    "a walk": "(lambda tree: (next(tree), tree))(nowait.walk(directory, entries=True))",
+    "read_files": "(lambda files: (next(files), files))(nowait.read_files([file] * 9))",
+    "read_ahead": "(lambda ahead: (ahead.__enter__(), ahead))(nowait.read_ahead(file))",
+    "results": "nowait.residency(file), nowait.warm(file), nowait.evict(file)",
+}
+
+
+@pytest.mark.parametrize("use", ["dropped", "used"])
+@pytest.mark.parametrize("name", ALIVE)
+def test_nothing_is_printed_for(make, name, use):
+    path = make("data", 4 * MIB)
+    code = """if True:
+        import asyncio, builtins, codecs, sys
+        import nowait
+        from nowait import asyncio_files
+        directory, file, use = sys.argv[1], sys.argv[1] + "/data", sys.argv[2]
+        loop = asyncio.new_event_loop()
+
+        def opened(mode="rb"):
+            async def main():
+                return await asyncio_files.open(file + ("" if "r" in mode else "2"), mode)
+            return loop.run_until_complete(main())
+
+        def begun(call):
+            async def main():
+                while True:
+                    nowait.evict(file)
+                    awaitable = call()
+                    try:
+                        awaitable.send(None)
+                        return awaitable
+                    except StopIteration:
+                        pass
+            return loop.run_until_complete(main())
+
+        class Late:
+            def __init__(self, it):
+                self.it = it
+
+            def __del__(self):
+                for call in [lambda: self.it.send(None), lambda: self.it.throw(ValueError()), lambda: self.it.close()]:
+                    try:
+                        call()
+                    except BaseException:
+                        pass
+
+        kept = %s
+        kept = Late(kept) if use == "used" else kept
+        builtins.kept = kept
+        # The interpreter drops these functions later than all modules.
+        codecs.register(lambda name, kept=kept: None)
+        builtins.kept_too = [kept if use == "dropped" else None]
+        del kept, builtins.kept
+    """
+    done = python(code % ALIVE[name], path.parent, use)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

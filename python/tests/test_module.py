@@ -1,9 +1,13 @@
 """The package: its documentation, its types, and its import."""
 
+import ast
+import asyncio
 import doctest
 import importlib
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers import python, skip
@@ -42,6 +46,59 @@ def test_everything_has_documentation():
         if not name.startswith("__"):
             assert getattr(nowait, name).__doc__, name
     assert nowait.__version__.count(".") == 2
+
+
+def test_the_example_of_the_readme(tmp_path, monkeypatch):
+    try:
+        import numpy
+        import pandas
+        import safetensors.numpy
+    except ImportError as error:
+        skip(f"{error.name} is not installed")
+    (tmp_path / "models").mkdir()
+    safetensors.numpy.save_file({"a": numpy.ones(9)}, tmp_path / "models/a.safetensors")
+    (tmp_path / "data" / "inner").mkdir(parents=True)
+    (tmp_path / "data.bin").write_bytes(bytes(1 << 20) + b"bytes")
+    frame = pandas.DataFrame({"a": [1, 2]})
+    frame.to_parquet(tmp_path / "data" / "frame.parquet")
+    readme = Path(__file__).parent.parent / "README.md"
+    code = readme.read_text().split("```python\n")[1].split("```")[0]
+    code = code.replace("nowait:///data", f"nowait://{tmp_path}/data")
+    # numpy is in the place of torch.
+    names = {
+        "pandas": pandas,
+        "paths": [tmp_path / "data.bin"],
+        "safetensors": SimpleNamespace(torch=safetensors.numpy),
+    }
+    monkeypatch.chdir(tmp_path)
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    asyncio.run(eval(compile(code, str(readme), "exec", flags), names))
+    assert names["block"] == b"bytes" and names["frame"].equals(frame)
+    assert list(names["weights"]) == ["a"]
+
+
+@pytest.mark.parametrize("name", ["nowait", "nowait.asyncio_files", "nowait.fsspec"])
+def test_a_public_module_has_no_other_public_names(name):
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        skip(f"{error.name} is not installed")
+    # A submodule is an attribute as soon as it is imported.
+    submodules = {"asyncio_files", "fsspec"} if name == "nowait" else set()
+    public = {found for found in dir(module) if not found.startswith("_")}
+    assert public - submodules == {
+        found for found in module.__all__ if not found.startswith("_")
+    } - submodules
+
+
+def test_the_files_for_asyncio_are_imported_on_first_use():
+    code = """if True:
+        import nowait, sys
+        assert not hasattr(nowait, "none") and "asyncio" not in sys.modules
+        print(nowait.asyncio_files.open, "asyncio_files" in vars(nowait))
+    """
+    done = python(code)
+    assert done.stdout.startswith("<function open") and done.stdout.endswith("True\n"), done.stderr
 
 
 def test_the_import_takes_few_modules():
@@ -146,9 +203,10 @@ def test_the_stubs_agree_with_the_module(tmp_path):
         __import__("mypy")
     except ImportError:
         skip("mypy is not installed")
-    # fsspec has no types.
+    # fsspec has no types. The constant is removed after its use.
+    names = ["_fsspec.NowaitFileSystem", "_fsspec.StreamedFile", "TYPE_CHECKING"]
     allowed = tmp_path / "allowed"
-    allowed.write_text("nowait.fsspec.NowaitFileSystem\n")
+    allowed.write_text("".join(f"nowait.{name}\n" for name in names))
     command = [sys.executable, "-m", "mypy.stubtest", "nowait", "--allowlist", allowed]
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -83,6 +83,26 @@ def test_only_its_own_pages_are_evicted(make):
         assert any(a <= start and end <= b for a, b in after), (before, after)
 
 
+@pytest.mark.parametrize("is_evicted_before", [False, True])
+def test_what_it_evicts_itself_is_not_wasted(make, is_evicted_before):
+    size = 8 * MIB
+    path = make("data", size)
+    with nowait.read_ahead(path, evict_after=True) as reading:
+        with open(path, "rb", buffering=0) as file:
+            reads(reading, size - 64 * 1024)
+            for at in range(0, size, MIB):
+                # The program is not seen: pread(2) moves no position.
+                os.pread(file.fileno(), MIB, at)
+        if is_evicted_before:
+            nowait.evict(path)
+        before = reading.report()
+    report = reading.report()
+    assert cached(path) < MIB
+    assert report.wasted_bytes == before.wasted_bytes
+    assert report.wasted_bytes >= report.read_bytes - MIB if is_evicted_before else before.wasted_bytes == 0
+    assert reading.report().wasted_bytes == report.wasted_bytes
+
+
 def test_the_budget_is_kept(make):
     path = make("data", 4 * MIB)
     with nowait.read_ahead(path, budget=MIB) as reading:

@@ -107,30 +107,35 @@ impl ReadAhead {
         self.shared.wait(time)
     }
 
-    /// The work so far. Counts the pages that are cached now, until a stop is requested.
+    /// The work so far. Counts the pages that are cached now, or that were before [`evict`](Self::evict),
+    /// until a stop is requested.
     pub fn report(&self, stop: &Stop) -> Report {
-        let (mut report, files) = {
+        let (mut report, wasted_bytes, files) = {
             let work = self.shared.lock();
-            (
-                work.report(),
-                work.files.iter().cloned().collect::<Vec<_>>(),
-            )
+            let files = work.files.iter().cloned().collect::<Vec<_>>();
+            (work.report(), work.wasted_bytes, files)
         };
         for file in files.iter().take_while(|_| !stop.asked()) {
             let examined = &file.examined;
             report.was_resident_bytes += examined.cached.bytes();
-            let unused = examined.missing.both(&file.read).without(&file.used);
-            let wasted = |cached| unused.bytes().saturating_sub(cached);
-            report.wasted_bytes += examined.cached_now(&unused).map_or(0, wasted);
+            if wasted_bytes.is_none() {
+                let unused = examined.missing.both(&file.read).without(&file.used);
+                let wasted = |cached| unused.bytes().saturating_sub(cached);
+                report.wasted_bytes += examined.cached_now(&unused).map_or(0, wasted);
+            }
             if let Some(reason) = examined.reason {
                 report.unknown.add(reason, examined.unknown.bytes());
             }
         }
+        report.wasted_bytes += wasted_bytes.unwrap_or(0);
         report
     }
 
     /// Evicts what was read, until a stop is requested. What was cached before, or may have been, stays.
     pub fn evict(&self, stop: &Stop) {
+        // Bytes that are evicted here are not wasted.
+        let wasted_bytes = self.report(stop).wasted_bytes;
+        self.shared.lock().wasted_bytes = Some(wasted_bytes);
         let files: Vec<_> = self.shared.lock().files.iter().cloned().collect();
         for file in files.iter().take_while(|_| !stop.asked()) {
             file.examined.evict(&file.read);

@@ -5,6 +5,7 @@
 //! any point is safe: the operation keeps the memory that the kernel may still touch until it is
 //! complete.
 
+mod close;
 mod keep_cache;
 mod open;
 mod open_cached;
@@ -19,6 +20,7 @@ mod write_at;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+pub use close::Close;
 pub use open::{Open, OpenOptions};
 pub use read_at::ReadAt;
 pub use reopen::reopen;
@@ -47,6 +49,9 @@ use crate::sys::{self, Errno, rw};
 
 /// An open file on an engine. It is `Send`, `Sync` and cheap to clone. Clones refer to the same
 /// open file.
+///
+/// Dropping the last clone closes the file, and discards the error of close(2). After writes, call
+/// [`close`](File::close), or [`sync_all`](File::sync_all).
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -307,8 +312,14 @@ impl File {
     /// The descriptor of a file that no operation was started on.
     pub(crate) fn into_fd(self) -> Result<OwnedFd> {
         let failed = |_| Error::os("open", Errno::BADF);
+        let (handle, _) = self.into_handle();
+        handle.into_fd().map_err(failed)
+    }
+
+    /// The handle and the engine. What `keep_cache` has to evict is evicted.
+    fn into_handle(self) -> (Handle, Engine) {
         drop(self.keep_cache);
-        self.handle.into_fd().map_err(failed)
+        (self.handle, self.engine)
     }
 
     /// The engine of this file.

@@ -262,6 +262,31 @@ impl Handle {
             .map_err(|inner| Handle(inner, None))
     }
 
+    /// Closes the descriptor, and returns the error of close(2). If other clones or operations use
+    /// the descriptor, and close(2) may fail, a duplicate is closed: the filesystem reports the same
+    /// errors.
+    ///
+    /// # Errors
+    /// Those of close(2), or of dup(2) if a duplicate is closed.
+    pub fn close(self) -> Result<()> {
+        let path = self.shared_path().cloned();
+        let closed = match self.into_fd() {
+            Ok(fd) => sys::close::close(fd),
+            // Nothing can be lost.
+            Err(used) if used.closes_at_once() => Ok(()),
+            Err(used) => rustix::io::fcntl_dupfd_cloexec(&used, 0).and_then(sys::close::close),
+        };
+        closed.map_err(|errno| Error::os("close", errno).on(path.as_ref()))
+    }
+
+    /// Returns true if close(2) does not wait: the file is open for reading only, and its filesystem
+    /// does nothing when a descriptor is closed. On overlayfs the filesystem below is unknown.
+    pub fn closes_at_once(&self) -> bool {
+        let reads_only = |flags: OFlags| flags & OFlags::RWMODE == OFlags::RDONLY;
+        let filesystem = &self.0.filesystem;
+        filesystem.closes_at_once() && sys::stat::flags(self.as_fd()).is_ok_and(reads_only)
+    }
+
     /// The same file without a slot.
     pub(crate) fn plain(&self) -> Handle {
         Handle(self.0.clone(), None)

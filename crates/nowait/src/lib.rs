@@ -159,7 +159,7 @@ pub use engine::Engine;
 pub use engine::completion::{BufResult, Completion, Ticket};
 pub use error::display_path::DisplayPath;
 pub use error::{Error, ErrorKind, Result};
-pub use file::{File, Open, OpenOptions, ReadAt, SyncFile, WriteAt, reopen};
+pub use file::{Close, File, Open, OpenOptions, ReadAt, SyncFile, WriteAt, reopen};
 pub use handle::Handle;
 pub use kernel::alignment::{Alignment, AtomicWrites};
 pub use kernel::flags::RwFlags;

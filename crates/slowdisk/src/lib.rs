@@ -10,10 +10,10 @@
 //! of the disk's places, takes the configured latency, and may fail or stall ([`Fault`]). A
 //! [`LoopDevice`] with direct I/O makes the file a block device. A [`TestMount`] makes and mounts a
 //! filesystem on it. A [`Zram`] is a block device in memory, without delays. A [`ServedFile`] and a
-//! [`ServedDirectory`] are FUSE files without a disk, whose answers a test decides; a
-//! [`ServedTree`] is a FUSE mount of a directory, with a latency, and a [`LinklessTree`] one that
-//! can be changed and has no hard links. Drop undoes everything. If the
-//! process is killed, the [janitor](#when-the-process-dies) does.
+//! [`ServedDirectory`] are FUSE files without a disk, whose answers a test decides; the files of a
+//! [`ServedFlush`] report an error when they are closed; a [`ServedTree`] is a FUSE mount of a
+//! directory, with a latency, and a [`LinklessTree`] one that can be changed and has no hard links.
+//! Drop undoes everything. If the process is killed, the [janitor](#when-the-process-dies) does.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -81,6 +81,7 @@ mod replies;
 mod scratch;
 mod served_directory;
 mod served_file;
+mod served_flush;
 mod served_mount;
 mod served_tree;
 mod server;
@@ -104,6 +105,7 @@ pub use missing::{Missing, available, skip_or_fail};
 pub use mount::Mount;
 pub use served_directory::{ServedDirectory, ServedEntry};
 pub use served_file::{Asked, ServedFile};
+pub use served_flush::ServedFlush;
 pub use served_tree::ServedTree;
 pub use test_mount::{Log, TestMount, TestMountBuilder};
 pub use zram::Zram;

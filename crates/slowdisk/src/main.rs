@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::Parser;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use slowdisk::{Error, Filesystem, LoopDevice, Result, SlowDisk, TestMount};
+use slowdisk::{Error, Filesystem, LoopDevice, Result, ServedFlush, SlowDisk, TestMount};
 
 /// Makes a disk with configurable latency, queue depth and seek cost, and mounts a filesystem on
 /// it.
@@ -33,7 +33,8 @@ struct Args {
     /// Maximum number of requests in service
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     queue: u16,
-    /// Filesystem: ext4, xfs, btrfs or overlay; "none" makes only the loop device
+    /// Filesystem: ext4, xfs, btrfs or overlay; "none" makes only the loop device; "flush" is a
+    /// directory in memory, whose files return EDQUOT when they are closed
     #[arg(long, default_value = "ext4", value_parser = filesystem)]
     fs: Wanted,
     /// Readahead of the device in KiB
@@ -53,13 +54,18 @@ struct Args {
 enum Wanted {
     Device,
     Filesystem(Filesystem),
+    Flush,
 }
 
 /// The made device or mount.
 enum Made {
     Device(LoopDevice),
     Filesystem(TestMount),
+    Flush(ServedFlush),
 }
+
+/// The number of EDQUOT.
+const EDQUOT: i32 = 122;
 
 fn main() -> ExitCode {
     match run(&Args::parse()) {
@@ -113,6 +119,7 @@ fn run(args: &Args) -> Result<()> {
 fn make(args: &Args, disk: &SlowDisk) -> Result<Made> {
     match args.fs {
         Wanted::Device => LoopDevice::on(disk).map(Made::Device),
+        Wanted::Flush => ServedFlush::new(EDQUOT).map(Made::Flush),
         Wanted::Filesystem(filesystem) => {
             let mut builder = TestMount::builder(filesystem);
             if let Some(mountpoint) = &args.mountpoint {
@@ -149,6 +156,7 @@ impl Made {
         match self {
             Made::Device(device) => Some(device),
             Made::Filesystem(mount) => mount.device(),
+            Made::Flush(_) => None,
         }
     }
 }
@@ -161,13 +169,16 @@ impl std::fmt::Display for Made {
             Made::Filesystem(mount) => {
                 write!(f, "{} {}", device.display(), mount.path().display())
             }
+            Made::Flush(served) => write!(f, "- {}", served.path().display()),
         }
     }
 }
 
 fn filesystem(name: &str) -> Result<Wanted, String> {
-    if name == "none" {
-        return Ok(Wanted::Device);
+    match name {
+        "none" => return Ok(Wanted::Device),
+        "flush" => return Ok(Wanted::Flush),
+        _ => {}
     }
     match name.parse()? {
         Filesystem::Tmpfs => Err("tmpfs does not use a disk".into()),

@@ -29,6 +29,7 @@ __all__ = [
     "Unknown",
     "WarmResult",
     "__version__",
+    "asyncio_files",
     "evict",
     "read_ahead",
     "read_files",
@@ -37,3 +38,19 @@ __all__ = [
     "walk",
     "warm",
 ]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import asyncio_files
+else:
+
+    def __getattr__(name):
+        """Imports `asyncio_files` on its first use: asyncio takes long to import."""
+        if name == "asyncio_files":
+            from importlib import import_module
+
+            return import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+del TYPE_CHECKING

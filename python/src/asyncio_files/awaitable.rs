@@ -162,8 +162,11 @@ unsafe fn end(this: *mut ffi::PyObject) -> PyResult<()> {
     guarded(|| {
         match operation.replace(Operation::Done) {
             Operation::Done => {}
-            // PyO3 drops objects at once only in a thread that it has attached.
-            begun => Python::attach(|_| drop(begun)),
+            // PyO3 drops objects at once only in a thread that it has attached. It attaches none at
+            // the end of the interpreter's shutdown: they are not dropped then.
+            begun => {
+                Python::try_attach(|_| drop(begun));
+            }
         }
         Ok(())
     })

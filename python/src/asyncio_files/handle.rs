@@ -1,6 +1,6 @@
 //! An open file with positional reads and writes for asyncio.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nowait::op::{Statx, Write};
@@ -22,7 +22,7 @@ use crate::error::call_error;
 use crate::hang;
 use crate::paths;
 
-/// An open file. All methods but `fileno` and `release` return awaitables.
+/// An open file. All methods but `fileno`, `release` and `take_descriptor` return awaitables.
 #[pyclass(subclass, frozen, weakref, module = "nowait.asyncio_files")]
 pub struct Handle {
     open: Mutex<Option<nowait::Handle>>,
@@ -251,10 +251,49 @@ impl Handle {
         Ok(self.open()?.as_fd().as_raw_fd())
     }
 
+    /// True if `release` does not wait.
+    #[getter]
+    fn closes_at_once(&self) -> PyResult<bool> {
+        Ok(self.open()?.closes_at_once())
+    }
+
     /// Closes the descriptor. Operations that have begun continue with it.
-    fn release(&self) {
-        let open = self.lock().take();
-        drop(open);
+    ///
+    /// # Errors
+    /// OSError of close(2), which some filesystems return if written data was lost. The descriptor is
+    /// closed nevertheless.
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        let _guard = hang::guard();
+        let Some(open) = self.lock().take() else {
+            return Ok(());
+        };
+        let closed = match open.closes_at_once() {
+            true => open.close(),
+            false => py.detach(|| open.close()),
+        };
+        closed.map_err(|error| call_error(py, &error))
+    }
+
+    /// Takes the descriptor, which the caller closes: as `release` without close(2). It is a duplicate
+    /// if operations have begun, which continue with their own.
+    ///
+    /// # Errors
+    /// OSError of dup(2). ValueError after `release`.
+    fn take_descriptor(&self) -> PyResult<i32> {
+        let mut open = self.lock();
+        let taken = open.take();
+        let taken = taken.ok_or_else(|| PyValueError::new_err("I/O operation on closed file"))?;
+        let descriptor = match taken.into_fd() {
+            Ok(descriptor) => descriptor,
+            Err(used) => match used.as_fd().try_clone_to_owned() {
+                Ok(descriptor) => descriptor,
+                Err(error) => {
+                    *open = Some(used);
+                    return Err(error.into());
+                }
+            },
+        };
+        Ok(descriptor.into_raw_fd())
     }
 
     /// True after `release`.

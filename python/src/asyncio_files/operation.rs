@@ -115,7 +115,7 @@ impl Operation {
                 Ok(()) => begin(py, request),
                 Err(error) => (Operation::Done, Err(error)),
             },
-            Operation::Waiting(waiting) => Python::attach(|py| waiting.step(py)),
+            Operation::Waiting(waiting) => attached(waiting),
             Operation::Running => {
                 let error = PyValueError::new_err("awaitable is already executing");
                 (Operation::Running, Err(error))
@@ -156,10 +156,19 @@ fn begin(py: Python<'_>, request: Box<dyn Request>) -> (Operation, PyResult<Step
                 kept,
                 registered: None,
             };
-            Python::attach(|py| waiting.step(py))
+            attached(waiting)
         }
         Err(error) => (Operation::Done, Err(error)),
     }
+}
+
+/// Does a step that may drop objects: PyO3 drops them at once only in a thread that it has attached.
+fn attached(waiting: Waiting) -> (Operation, PyResult<Step>) {
+    Python::try_attach(|py| waiting.step(py)).unwrap_or_else(|| {
+        // It attaches none at the end of the interpreter's shutdown.
+        let error = PyRuntimeError::new_err("the interpreter is shutting down");
+        (Operation::Done, Err(error))
+    })
 }
 
 /// Gives way to the other tasks of the loop.

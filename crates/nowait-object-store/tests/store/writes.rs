@@ -8,7 +8,7 @@ use std::task::{Context, Waker};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use futures_util::future::join_all;
-use slowdisk::{Filesystem, TestMount};
+use slowdisk::{Filesystem, ServedFlush, TestMount};
 
 use super::NowaitFileSystem;
 use super::object_store::path::Path;
@@ -56,6 +56,28 @@ async fn a_full_disk_leaves_the_old_object() {
             pollster::block_on(store.put(&location, "new".into())).is_ok()
         });
         assert_eq!(read(&store, &location).await, "new");
+    }
+}
+
+/// Some filesystems report only in close(2) that data could not be written.
+#[tokio::test]
+async fn an_object_that_is_not_closed_without_an_error_is_not_put() {
+    slowdisk::require!(slowdisk::available());
+    for durable in [false, true] {
+        let root = ServedFlush::new(rustix::io::Errno::DQUOT.raw_os_error()).unwrap();
+        let store = store(root.path()).with_fsync(durable);
+        let location = Path::from("file");
+        for mode in [PutMode::Overwrite, PutMode::Create] {
+            let put = store.put_opts(&location, "bytes".into(), mode.into());
+            let error = put.await.unwrap_err();
+            assert!(error.to_string().contains("os error 122"), "{error}");
+            assert_eq!(names(root.path()), [""; 0]);
+        }
+        let mut upload = store.put_multipart(&location).await.unwrap();
+        upload.put_part("bytes".into()).await.unwrap();
+        let error = upload.complete().await.unwrap_err();
+        assert!(error.to_string().contains("os error 122"), "{error}");
+        assert_eq!(names(root.path()), [""; 0]);
     }
 }
 

@@ -31,6 +31,7 @@ impl Shared {
                 begin: now,
                 last: now,
                 read_bytes: 0,
+                wasted_bytes: None,
                 is_full: false,
                 budget: String::new(),
             }),
@@ -75,6 +76,8 @@ pub struct Work {
     pub last: Instant,
     /// The bytes that were read, without cached ones between them.
     pub read_bytes: u64,
+    /// The bytes that were wasted before the eviction at the end; `None` before it.
+    pub wasted_bytes: Option<u64>,
     /// True if the budget did not hold all bytes to be read, and what the budget was then.
     pub is_full: bool,
     pub budget: String,
@@ -88,7 +91,7 @@ pub struct Report {
     /// Bytes that were cached when their file was examined.
     pub was_resident_bytes: u64,
     /// Bytes that were read and left the page cache again, and that the program was not seen to use. Bytes
-    /// of unknown residency are not among them.
+    /// of unknown residency are not among them, nor those that [`evict`](super::ReadAhead::evict) evicts.
     pub wasted_bytes: u64,
     /// The bytes that were read per second, from the beginning to the end of the last read.
     pub bytes_per_s: u64,

@@ -34,6 +34,24 @@ const IN_MEMORY: [u64; 3] = [magic::TMPFS, magic::RAMFS, magic::HUGETLBFS];
 /// block without limit.
 const IN_KERNEL: [u64; 3] = [magic::PROC, magic::TRACEFS, magic::DEBUGFS];
 
+/// Filesystems on which close(2) of a file that was only read has nothing to do. Those of servers
+/// flush each descriptor that is closed. overlayfs passes the flush on.
+const CLOSE_AT_ONCE: [u64; 13] = [
+    magic::BCACHEFS,
+    magic::BTRFS,
+    magic::EROFS,
+    magic::EXT4,
+    magic::F2FS,
+    magic::HUGETLBFS,
+    magic::OVERLAYFS,
+    magic::PROC,
+    magic::RAMFS,
+    magic::SQUASHFS,
+    magic::TMPFS,
+    magic::XFS,
+    magic::ZFS,
+];
+
 impl Filesystem {
     /// A filesystem without learnt properties.
     fn new(id: FilesystemId) -> Filesystem {
@@ -57,6 +75,11 @@ impl Filesystem {
     /// Returns true if it is overlayfs, on which cachestat(2) answers 0 whatever is cached.
     pub(crate) fn is_overlay(&self) -> bool {
         self.id.magic == magic::OVERLAYFS
+    }
+
+    /// Returns true if close(2) of a file that was only read does not wait for a server.
+    pub(crate) fn closes_at_once(&self) -> bool {
+        CLOSE_AT_ONCE.contains(&self.id.magic)
     }
 
     /// Returns true if its regular files are the kernel's own. Some of them block without limit.

@@ -57,6 +57,11 @@ const MAX_BUF_SIZE: usize = 2 << 20;
 /// and its clones go to workers. They go to workers permanently if the first of them finds the
 /// position locked.
 ///
+/// Dropping the file discards the error of close(2), as tokio and the standard library do. NFS, FUSE and
+/// quotas may report the loss of written data only there. To receive the error of close(2), convert the file ([`into_std`](File::into_std),
+/// [`nowait::File::from_fd`](crate::File::from_fd)) and call
+/// [`nowait::File::close`](crate::File::close).
+///
 /// There are two differences from tokio. Errors keep the kernel's errno (`raw_os_error`). A seek
 /// that fails keeps data that was read and not yet returned; tokio's discards it.
 pub struct File {

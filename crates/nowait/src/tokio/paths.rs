@@ -181,6 +181,9 @@ pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
 /// Creates or truncates a file and writes all of `contents`: [`std::fs::write`]. The bytes are
 /// copied first, as in `tokio::fs::write`.
 ///
+/// An error of close(2) is discarded, as in the standard library: see
+/// [`nowait::File::close`](crate::File::close).
+///
 /// # Errors
 /// The errors of [`std::fs::write`].
 pub async fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::Result<()> {

@@ -29,6 +29,7 @@ mod bad_input;
 mod cancel;
 #[cfg(feature = "tokio")]
 mod close;
+mod close_errors;
 mod contract;
 mod deadline;
 mod dropped_future;

@@ -140,7 +140,7 @@ class File(Handle, Generic[Data]):
     def detach(self) -> Any:
         """Separate the raw file from its buffer, and return it. This file cannot be used afterwards."""
         self._check()
-        file = self._opened.io(os.dup(self.fileno()), closefd=True)
+        file = self._opened.io(self.take_descriptor(), closefd=True)
         self._is_detached = True
         self._release()
         return file.detach()
@@ -148,7 +148,8 @@ class File(Handle, Generic[Data]):
     async def close(self) -> None:
         """Write what is buffered, and close the file. A second call has no effect.
 
-        If the write fails, the exception is raised, and the file is closed.
+        If the write fails, the exception is raised, and the file is closed. The same holds for an error
+        of close(2): NFS, FUSE and quotas may report only then that data could not be written.
         """
         if self._is_detached:
             raise ValueError("underlying buffer has been detached")
@@ -161,11 +162,11 @@ class File(Handle, Generic[Data]):
         except BaseException:
             self._turn.release()
             raise
-        if self._is_read_only and self._made is None or self.closed:
+        if self.closed or self._made is None and self.closes_at_once:
             self._turn.release()
             self._release()
         else:
-            # close(2) of such a file may write.
+            # close(2) of such a file may write, or wait for a server.
             await self._in_turn(self._release)
 
     async def _finish(self) -> None:

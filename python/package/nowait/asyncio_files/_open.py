@@ -1,0 +1,216 @@
+"""open() and scandir()."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import io
+import os
+from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import Executor
+from functools import lru_cache, partial
+from stat import S_ISDIR as isdir
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from .._nowait import Handle, open_handle
+from ._binary import BinaryFile, BinaryReader, BinaryWriter
+from ._file import Call, Opened
+from ._text import DECODERS, HANDLERS, TextFile, TextReader, TextWriter, codec
+
+if TYPE_CHECKING:
+    from _typeshed import OpenBinaryMode, OpenTextMode
+
+FileT = TypeVar("FileT", BinaryFile, TextFile)
+Path = str | bytes | int | os.PathLike[str] | os.PathLike[bytes]
+Opener = Callable[[str, int], int]
+
+
+class Opening(Awaitable[FileT]):
+    """The result of open(): it is awaited, or used by `async with`."""
+
+    __slots__ = ("_arguments", "_obj")
+
+    def __init__(self, *arguments: Any) -> None:
+        self._arguments = arguments
+        self._obj: Any = None
+
+    def __await__(self) -> Generator[Any, Any, FileT]:
+        if self._obj is None:
+            self._obj = yield from _open(*self._arguments).__await__()
+        return self._obj  # type: ignore[no-any-return]
+
+    async def __aenter__(self) -> FileT:
+        return await self
+
+    async def __aexit__(self, *exception: object) -> None:
+        file, self._obj = self._obj, None
+        if file is not None:
+            await file.close()
+
+
+@overload
+def open(
+    file: Path,
+    mode: OpenTextMode = "r",
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Opener | None = None,
+    *,
+    executor: Executor | None = None,
+) -> Opening[TextFile]: ...
+@overload
+def open(
+    file: Path,
+    mode: OpenBinaryMode,
+    buffering: int = -1,
+    encoding: None = None,
+    errors: None = None,
+    newline: None = None,
+    closefd: bool = True,
+    opener: Opener | None = None,
+    *,
+    executor: Executor | None = None,
+) -> Opening[BinaryFile]: ...
+@overload
+def open(
+    file: Path,
+    mode: str,
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Opener | None = None,
+    *,
+    executor: Executor | None = None,
+) -> Opening[Any]: ...
+def open(
+    file: Path,
+    mode: str = "r",
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Opener | None = None,
+    *,
+    executor: Executor | None = None,
+) -> Opening[Any]:
+    """Open a file. The arguments are those of the built-in open().
+
+    Args:
+        executor: The threads for calls that the library has no other form for, such as those of files
+            that are read and written, or of pipes. By default those of the event loop.
+
+    Returns:
+        An object to be awaited or to be used by `async with`: a `BinaryFile` or `TextFile`.
+
+    Raises:
+        OSError: When it is awaited, as open().
+        RuntimeError: When it is awaited, if no asyncio event loop runs.
+    """
+    return Opening(file, mode, buffering, encoding, errors, newline, closefd, opener, executor)
+
+
+async def _open(
+    file: Path,
+    mode: str,
+    buffering: int,
+    encoding: str | None,
+    errors: str | None,
+    newline: str | None,
+    closefd: bool,
+    opener: Opener | None,
+    executor: Executor | None,
+) -> BinaryFile | TextFile:
+    _check(mode, buffering, encoding, errors, newline)
+    if not closefd and not isinstance(file, int):
+        raise ValueError("Cannot use closefd=False with file name")
+    file = file if isinstance(file, int) else os.fspath(file)
+    handle = await _handle(file, mode, closefd, opener, executor)
+    if not handle.is_regular and isdir(os.fstat(handle.fileno()).st_mode):
+        handle.release()
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file)
+    if "a" in mode and handle.is_regular:
+        os.lseek(handle.fileno(), 0, os.SEEK_END)
+    opened = Opened(file, mode, buffering, encoding, errors, newline, executor)
+    return _kind(handle, opened)(handle, opened)
+
+
+async def _handle(
+    file: Path, mode: str, closefd: bool, opener: Opener | None, executor: Executor | None
+) -> Handle:
+    """Opens a file as `io.FileIO` does."""
+    flags = _flags(mode)
+    if isinstance(file, int):
+        if file < 0:
+            raise ValueError("negative file descriptor")
+        if isdir(os.fstat(file).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file)
+        return Handle.of_descriptor(file if closefd else os.dup(file))
+    if opener is None:
+        return await open_handle(file, flags, 0o666)
+    loop = asyncio.get_running_loop()
+    call = Call(opener, file, flags)
+    opening = loop.run_in_executor(executor, call)
+    try:
+        descriptor = await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        if not call.take_back():
+            opening.add_done_callback(_close_opened)
+        raise
+    if not isinstance(descriptor, int):
+        raise TypeError("expected integer from opener")
+    if descriptor < 0:
+        raise ValueError(f"opener returned {descriptor}")
+    os.set_inheritable(descriptor, False)
+    return Handle.of_descriptor(descriptor)
+
+
+def _close_opened(opening: asyncio.Future[int]) -> None:
+    """Closes the descriptor of an open() that was cancelled."""
+    if not opening.cancelled() and opening.exception() is None:
+        os.close(opening.result())
+
+
+def _kind(handle: Handle, opened: Opened) -> type[BinaryFile] | type[TextFile]:
+    mode = opened.mode
+    has_own = handle.is_regular and "+" not in mode
+    reads = "r" in mode
+    if opened.is_binary:
+        if not has_own or opened.buffering == 0:
+            return BinaryFile
+        return BinaryReader if reads else BinaryWriter
+    has_own = has_own and opened.buffering != 1 and opened.newline in (None, "", "\n")
+    if not has_own or codec(opened.encoding) not in DECODERS or opened.errors not in HANDLERS:
+        return TextFile
+    return TextReader if reads else TextWriter
+
+
+def _flags(mode: str) -> int:
+    """The flags of open(2) for a mode that was checked."""
+    access = os.O_RDWR if "+" in mode else os.O_RDONLY if "r" in mode else os.O_WRONLY
+    how = {"r": 0, "w": os.O_CREAT | os.O_TRUNC, "x": os.O_CREAT | os.O_EXCL}
+    base = next(letter for letter in mode if letter in "rwxa")
+    return access | how.get(base, os.O_CREAT | os.O_APPEND) | os.O_CLOEXEC
+
+
+def _try(
+    mode: str, buffering: int, encoding: str | None, errors: str | None, newline: str | None
+) -> None:
+    """Checks the arguments as open() does, before a file is created or truncated."""
+    mode = mode.replace("x", "w") if isinstance(mode, str) else mode
+    io.open(os.devnull, mode, buffering, encoding, errors, newline).close()
+
+
+#: The check is made once for the same arguments.
+_check = lru_cache(_try)
+
+
+async def scandir(path: Any = None) -> Any:
+    """The iterator of os.scandir(). The directory is opened in a thread."""
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(None, partial(os.scandir, path))
