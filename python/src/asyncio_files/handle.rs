@@ -3,20 +3,18 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nowait::op::{Statx, Write};
+use nowait::op::Statx;
 use nowait::{Engine, File, StatxMask};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 
 use super::awaitable::awaitable;
-use super::event_loop;
 use super::failure::Failure;
 use super::functions::stat_request;
 use super::in_engine::EngineRequest;
-use super::memory::{Exported, LARGEST, SharedBytes, Source};
-use super::operation::{Finish, Kept};
+use super::memory::{Exported, LARGEST, Source};
+use super::operation::Kept;
 use super::read::{ReadAt, ReadIntoAt, ReadRanges};
 use crate::error::call_error;
 use crate::hang;
@@ -44,7 +42,7 @@ impl Handle {
     /// # Errors
     /// ValueError after `release`.
     #[inline]
-    fn open(&self) -> PyResult<nowait::Handle> {
+    pub(super) fn open(&self) -> PyResult<nowait::Handle> {
         let open = self.lock().clone();
         open.ok_or_else(|| PyValueError::new_err("I/O operation on closed file"))
     }
@@ -196,30 +194,6 @@ impl Handle {
             n.into_py_any(py)
         });
         awaitable(py, request)
-    }
-
-    /// Begin to write the bytes after the first `begin` at the position of the descriptor, which moves.
-    /// Returns an asyncio.Future of their number. The write goes on if the future is cancelled.
-    fn begin_write(
-        &self,
-        py: Python<'_>,
-        data: &Bound<'_, PyBytes>,
-        begin: usize,
-    ) -> PyResult<Py<PyAny>> {
-        let _guard = hang::guard();
-        let handle = self.open()?;
-        let engine = Engine::process().map_err(|error| call_error(py, &error))?;
-        let source = SharedBytes::from(data, begin);
-        let write = async move {
-            let write = Write::stream(&handle, Box::new(source)).all();
-            let written = engine.run(write).await.result;
-            let finish: Finish = Box::new(move |py, _| {
-                let n = written.map_err(|error| call_error(py, &error))?;
-                n.into_py_any(py)
-            });
-            finish
-        };
-        event_loop::run(py, Box::pin(write))
     }
 
     /// Write the file's data and metadata to the disk: fsync(2).

@@ -35,8 +35,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from .._nowait import Handle, open_handle, rename, stat, unlink
 from ._binary import BinaryFile, BinaryReader, BinaryWriter
-from ._file import Call, Opened
+from ._file import Opened
 from ._text import DECODERS, HANDLERS, TextFile, TextReader, TextWriter, codec
+from ._turn import Call
 
 __all__ = ["BinaryFile", "TextFile", "open", "rename", "scandir", "stat", "unlink"]
 
@@ -152,7 +153,8 @@ async def _open(
     _check(mode, buffering, encoding, errors, newline)
     if not closefd and not isinstance(file, int):
         raise ValueError("Cannot use closefd=False with file name")
-    file = file if isinstance(file, int) else os.fspath(file)
+    if not isinstance(file, int) or not -(1 << 31) <= file < 1 << 31:
+        file = os.fspath(file)
     handle = await _handle(file, mode, closefd, opener, executor)
     if not handle.is_regular and isdir(os.fstat(handle.fileno()).st_mode):
         handle.release()
@@ -176,15 +178,16 @@ async def _handle(
         return Handle.of_descriptor(file if closefd else os.dup(file))
     if opener is None:
         return await open_handle(file, flags, 0o666)
+    call = Call(partial(opener, file, flags))
     loop = asyncio.get_running_loop()
-    call = Call(opener, file, flags)
-    opening = loop.run_in_executor(executor, call)
+    loop.run_in_executor(executor, call).add_done_callback(call.has_run)
     try:
-        descriptor = await asyncio.shield(opening)
-    except asyncio.CancelledError:
+        await call.ended()
+    except BaseException:
         if not call.take_back():
-            opening.add_done_callback(_close_opened)
+            call.add_done_callback(partial(_close_opened, call))
         raise
+    descriptor = call.result()
     if not isinstance(descriptor, int):
         raise TypeError("expected integer from opener")
     if descriptor < 0:
@@ -193,10 +196,10 @@ async def _handle(
     return Handle.of_descriptor(descriptor)
 
 
-def _close_opened(opening: asyncio.Future[int]) -> None:
+def _close_opened(call: Call, failed: BaseException | None) -> None:
     """Closes the descriptor of an open() that was cancelled."""
-    if not opening.cancelled() and opening.exception() is None:
-        os.close(opening.result())
+    if failed is None:
+        os.close(call.result())
 
 
 def _kind(handle: Handle, opened: Opened) -> type[BinaryFile] | type[TextFile]:
@@ -225,8 +228,12 @@ def _try(
     mode: str, buffering: int, encoding: str | None, errors: str | None, newline: str | None
 ) -> None:
     """Checks the arguments as open() does, before a file is created or truncated."""
-    mode = mode.replace("x", "w") if isinstance(mode, str) else mode
-    io.open(os.devnull, mode, buffering, encoding, errors, newline).close()
+    arguments = buffering, encoding, errors, newline
+    try:
+        io.open(os.devnull, mode, *arguments).close()
+    except FileExistsError:
+        # The mode is one with "x", and right.
+        io.open(os.devnull, mode.replace("x", "w"), *arguments).close()
 
 
 #: The check is made once for the same arguments.
