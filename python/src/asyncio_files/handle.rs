@@ -1,6 +1,6 @@
 //! An open file with positional reads and writes for asyncio.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nowait::op::Statx;
@@ -24,17 +24,24 @@ use crate::paths;
 #[pyclass(subclass, frozen, weakref, module = "nowait.asyncio_files")]
 pub struct Handle {
     open: Mutex<Option<nowait::Handle>>,
+    /// False if the descriptor stays the program's.
+    closes: bool,
 }
 
 impl From<nowait::Handle> for Handle {
     fn from(open: nowait::Handle) -> Handle {
-        Handle {
-            open: Mutex::new(Some(open)),
-        }
+        Handle::of(open, true)
     }
 }
 
 impl Handle {
+    fn of(open: nowait::Handle, closes: bool) -> Handle {
+        Handle {
+            open: Mutex::new(Some(open)),
+            closes,
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<nowait::Handle>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -55,16 +62,25 @@ impl Handle {
     fn new(other: &Bound<'_, Handle>) -> PyResult<Handle> {
         let open = other.get().lock().take();
         let open = open.ok_or_else(|| PyValueError::new_err("I/O operation on closed file"))?;
-        Ok(Handle::from(open))
+        Ok(Handle::of(open, other.get().closes))
     }
 
-    /// Takes over a descriptor.
+    /// Takes over a descriptor, which `release` closes if `closes` is true. Otherwise the program must not
+    /// close it while an operation of the engine is under way.
     #[staticmethod]
-    fn of_descriptor(py: Python<'_>, descriptor: i32) -> PyResult<Handle> {
+    #[pyo3(signature = (descriptor, closes=true))]
+    fn of_descriptor(py: Python<'_>, descriptor: i32, closes: bool) -> PyResult<Handle> {
         let _guard = hang::guard();
         let object = descriptor.into_pyobject(py)?.into_any();
-        let open = nowait::Handle::new(paths::take(&object, descriptor)?);
-        Ok(Handle::from(open.map_err(|error| call_error(py, &error))?))
+        match nowait::Handle::try_new(paths::take(&object, descriptor)?) {
+            Ok(open) => Ok(Handle::of(open, closes)),
+            Err((error, descriptor)) => {
+                if !closes {
+                    let _ = descriptor.into_raw_fd();
+                }
+                Err(call_error(py, &error))
+            }
+        }
     }
 
     /// Read `n` bytes at `offset`.
@@ -228,13 +244,35 @@ impl Handle {
     /// Closes the descriptor. Operations that have begun continue with it.
     fn release(&self) {
         let open = self.lock().take();
-        drop(open);
+        match open {
+            Some(open) if !self.closes => leave_open(open),
+            open => drop(open),
+        }
     }
 
     /// True after `release`.
     #[getter]
     fn closed(&self) -> bool {
         self.lock().is_none()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if !self.closes
+            && let Some(open) = self.lock().take()
+        {
+            leave_open(open);
+        }
+    }
+}
+
+/// Drops a handle without close(2).
+fn leave_open(open: nowait::Handle) {
+    match open.into_fd() {
+        Ok(descriptor) => drop(descriptor.into_raw_fd()),
+        // An operation is under way, whose clone would close it.
+        Err(used) => std::mem::forget(used),
     }
 }
 

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from .._nowait import Handle, open_handle, rename, stat, unlink
 from ._binary import BinaryFile, BinaryReader, BinaryWriter
 from ._file import Opened
+from ._lent import LentBinaryFile, LentTextFile
 from ._text import DECODERS, HANDLERS, TextFile, TextReader, TextWriter, codec
 from ._turn import Call
 
@@ -154,14 +155,15 @@ async def _open(
     if not closefd and not isinstance(file, int):
         raise ValueError("Cannot use closefd=False with file name")
     if not isinstance(file, int) or not -(1 << 31) <= file < 1 << 31:
-        file = os.fspath(file)
+        # It refuses an int that is no descriptor, as open() does.
+        file = os.fspath(file)  # type: ignore[arg-type]
     handle = await _handle(file, mode, closefd, opener, executor)
     if not handle.is_regular and isdir(os.fstat(handle.fileno()).st_mode):
         handle.release()
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file)
     if "a" in mode and handle.is_regular:
         os.lseek(handle.fileno(), 0, os.SEEK_END)
-    opened = Opened(file, mode, buffering, encoding, errors, newline, executor)
+    opened = Opened(file, mode, buffering, encoding, errors, newline, closefd, executor)
     return _kind(handle, opened)(handle, opened)
 
 
@@ -175,10 +177,10 @@ async def _handle(
             raise ValueError("negative file descriptor")
         if isdir(os.fstat(file).st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file)
-        return Handle.of_descriptor(file if closefd else os.dup(file))
+        return Handle.of_descriptor(file, closefd)
     if opener is None:
         return await open_handle(file, flags, 0o666)
-    call = Call(partial(opener, file, flags))
+    call = Call(lambda: opener(file, flags))  # type: ignore[arg-type]
     loop = asyncio.get_running_loop()
     loop.run_in_executor(executor, call).add_done_callback(call.has_run)
     try:
@@ -206,6 +208,8 @@ def _kind(handle: Handle, opened: Opened) -> type[BinaryFile] | type[TextFile]:
     mode = opened.mode
     has_own = handle.is_regular and "+" not in mode
     reads = "r" in mode
+    if not opened.closefd:
+        return LentBinaryFile if opened.is_binary else LentTextFile
     if opened.is_binary:
         if not has_own or opened.buffering == 0:
             return BinaryFile

@@ -34,6 +34,7 @@ class Opened(NamedTuple):
     encoding: str | None
     errors: str | None
     newline: str | None
+    closefd: bool
     executor: Executor | None
 
     @property
@@ -46,7 +47,7 @@ class Opened(NamedTuple):
         text = self.encoding, self.errors, self.newline
         file = io.open(descriptor, mode, self.buffering, *text, closefd=closefd)
         # It is the last of the file objects that lie upon each other.
-        raw = getattr(file, "buffer", file)
+        raw: Any = getattr(file, "buffer", file)
         getattr(raw, "raw", raw).name = self.name
         return file
 
@@ -203,7 +204,8 @@ class File(Handle, Generic[Data]):
 
     def __del__(self) -> None:
         if not self.closed:
-            warnings.warn(f"unclosed file {self!r}", ResourceWarning, source=self, stacklevel=2)
+            if self._opened.closefd:
+                warnings.warn(f"unclosed file {self!r}", ResourceWarning, source=self, stacklevel=2)
             self._close_now()
 
     def _release(self) -> None:
