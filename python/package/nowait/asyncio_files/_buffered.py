@@ -279,8 +279,8 @@ class Writer(File[Data]):
     def _begin(self) -> Write | None:
         """The write in flight, or a new one. None if there is nothing to write."""
         if self._write is None and (self._before or self._pending):
-            if self._made is not None:
-                # The program may have written to it.
+            if self._made is not None and not self._made.closed:
+                # The program may have written to it. The garbage collector may have closed it.
                 self._made.flush()
             if not self._before:
                 self._keep()

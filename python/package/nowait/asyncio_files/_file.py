@@ -45,11 +45,23 @@ class Opened(NamedTuple):
         """The file object of `io` for an open descriptor. It neither creates nor truncates."""
         mode = self.mode.replace("x", "w")
         text = self.encoding, self.errors, self.newline
+        # A file object for appending begins at the end.
+        position = _position(descriptor) if "a" in mode else None
         file = io.open(descriptor, mode, self.buffering, *text, closefd=closefd)
+        if position is not None:
+            os.lseek(descriptor, position, os.SEEK_SET)
         # It is the last of the file objects that lie upon each other.
         raw: Any = getattr(file, "buffer", file)
         getattr(raw, "raw", raw).name = self.name
         return file
+
+
+def _position(descriptor: int) -> int | None:
+    """The position of a file that has one."""
+    try:
+        return os.lseek(descriptor, 0, os.SEEK_CUR)
+    except OSError:
+        return None
 
 
 class File(Handle, Generic[Data]):

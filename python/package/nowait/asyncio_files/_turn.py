@@ -207,11 +207,14 @@ class Call:
         function, self._function = self._function, None
         if function is None or not self._future.set_running_or_notify_cancel():
             return
+        # The thread has no reference to the file any more when a task knows of the end.
         try:
             result = function()
         except BaseException as error:
+            function = None
             self._future.set_exception(error)
         else:
+            function = None
             self._future.set_result(result)
 
     @property
