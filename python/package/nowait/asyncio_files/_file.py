@@ -314,7 +314,7 @@ class File(Handle, Generic[Data]):
 
     async def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         """Set the position, and return it."""
-        return int(await self._delegate("seek", offset, whence))
+        return await self._delegate("seek", offset, whence)  # type: ignore[no-any-return]
 
     async def truncate(self, size: int | None = None, /) -> int:
         """Set the size of the file, to that of the position without an argument. Return it."""

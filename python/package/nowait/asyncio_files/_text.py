@@ -8,6 +8,7 @@ import locale
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from operator import index
 from typing import Any, TypeVar
 
 from .._nowait import Handle, Text, spend
@@ -255,7 +256,10 @@ class TextReader(Reader[str], TextFile):
 
     async def readlines(self, hint: int | None = -1, /) -> list[str]:
         if hint is not None and type(hint) is not int:
-            return await super().readlines(hint)
+            if not hasattr(hint, "__index__"):
+                return await super().readlines(hint)
+            # tell() of io fails after its readlines().
+            hint = index(hint)
         if hint is not None and hint > 0:
             return await self._either("readlines", hint, self._lines)
         return await self._either("readlines", -1, self._all_lines)
