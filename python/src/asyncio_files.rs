@@ -21,3 +21,4 @@ mod memory;
 mod operation;
 mod read;
 pub mod text;
+pub mod write;

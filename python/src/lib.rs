@@ -42,6 +42,8 @@ mod _nowait {
     #[pymodule_export]
     use crate::asyncio_files::text::Text;
     #[pymodule_export]
+    use crate::asyncio_files::write::Write;
+    #[pymodule_export]
     use crate::cached_directory::list_cached;
     #[pymodule_export]
     use crate::dir_entry::DirEntry;

@@ -205,3 +205,90 @@ def test_a_refused_call_leaves_the_buffer(tmp_path: Path) -> None:
                 assert paths[1].read_bytes() == paths[0].read_bytes()
 
     asyncio.run(main())
+
+
+def test_arguments_that_are_no_int_are_those_of_io(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789\nab\n" * 10)
+
+    class Five:
+        def __index__(self) -> int:
+            return 5
+
+    calls = [("seek", 0.5), ("seek", Five()), ("read", 5.3), ("read", Five()), ("readline", 5.3)]
+    calls += [("readline", Five()), ("readlines", 2.5), ("readlines", Five()), ("seek", 1 << 70)]
+    calls += [("seek", 0), ("readline", True), ("read", "a"), ("seek", None), ("readlines", "a")]
+
+    async def main() -> None:
+        for mode in ["r", "rb"]:
+            with open(path, mode) as theirs:
+                async with asyncio_files.open(path, mode) as ours:
+                    for name, argument in calls + [("read1", 2.5)] * (mode == "rb"):
+                        expected = outcome(lambda: getattr(theirs, name)(argument))
+                        got = await awaited(lambda: getattr(ours, name)(argument))
+                        assert got == expected, (mode, name, argument)
+        for mode in ["w", "wb"]:
+            file = await asyncio_files.open(path, mode)
+            await file.close()
+            got = await awaited(lambda: file.writelines([]))
+            assert isinstance(got, tuple) and got[0] is ValueError
+        for file_and_mode in [(1 << 31, "rb"), (-1 << 40, "rb"), (str(path), "rwxa")]:
+            expected = outcome(lambda: open(*file_and_mode))
+            got = await awaited(lambda: asyncio_files.open(*file_and_mode).__aenter__())
+            assert got == expected, file_and_mode
+
+    asyncio.run(main())
+
+
+def test_the_ends_of_lines_that_were_seen(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    cases = [b"a\n" + b"x" * 5000 + b"\r", b"a\n" + b"x" * 5000 + b"\r\nb\r", b"a\r", b"a\nb\n", b"a"]
+
+    async def main() -> None:
+        for data in cases:
+            path.write_bytes(data)
+            for newline in [None, "", "\n"]:
+                with open(path, newline=newline) as theirs:
+                    theirs.read()
+                    for calls in [["read"], ["readline", "read"], ["readlines"]]:
+                        async with asyncio_files.open(path, newline=newline) as ours:
+                            for call in calls:
+                                await getattr(ours, call)()
+                            assert ours.newlines == theirs.newlines, (data, newline, calls)
+
+    asyncio.run(main())
+
+
+def test_the_raw_file_and_its_descriptor(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+
+    async def main() -> None:
+        for mode in ["rb", "r+b", "ab"]:
+            file = await asyncio_files.open(path, mode)
+            assert file.raw.name == str(path)
+            raw = file.detach()
+            assert raw.name == str(path)
+            raw.close()
+        async with asyncio_files.open(path) as text:
+            assert text.buffer.raw.name == str(path)
+        with path.open("r+b", buffering=0) as theirs:
+            for mode in ["rb", "r+b", "r", "wb"]:
+                before = len(list(Path("/proc/self/fd").iterdir()))
+                file = await asyncio_files.open(theirs.fileno(), mode, closefd=False)
+                assert file.fileno() == theirs.fileno()
+                assert len(list(Path("/proc/self/fd").iterdir())) == before
+                if mode == "r+b":
+                    assert await file.write_at(2, b"ab") == 2
+                    assert await file.read_at(1, 100) == b"1ab456789"
+                    buffer = bytearray(3)
+                    assert await file.readinto_at(8, buffer) == 2 and buffer == b"89\0"
+                    assert await file.read_ranges([(0, 1), (3, 2)]) == [b"0", b"b4"]
+                    assert (await file.stat()).st_size == 10
+                    await file.fsync()
+                    await file.write(b"xy")
+                    assert (await file.read_at(0, 3)) == b"xya"
+                await file.close()
+                assert theirs.seek(0) == 0
+
+    asyncio.run(main())

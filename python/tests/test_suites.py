@@ -44,3 +44,14 @@ def test_those_of_cpython(function):
     command = [sys.executable, SUITES / "in_cpython.py", function]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "module", ["test_io", "test_file", "test_fileio", "test_univnewlines", "test_bufio"]
+)
+def test_those_of_cpython_for_files(module, tmp_path):
+    if not importlib.util.find_spec(f"test.{module}"):
+        skip("CPython's tests are not installed (Debian: libpython3.11-testsuite)")
+    command = [sys.executable, SUITES / "io_in_cpython.py", module]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Wake, Waker};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
@@ -20,7 +20,6 @@ use pyo3::types::PyWeakrefReference;
 use pyo3::{PyTraverseError, PyVisit};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::operation::{InEngine, Kept};
 use crate::hang;
 
 /// The operations that one loop waits for.
@@ -30,16 +29,10 @@ use crate::hang;
 #[pyclass(frozen, weakref, module = "nowait.asyncio_files")]
 pub struct EventLoop {
     ready: Arc<Ready>,
-    waiting: Mutex<HashMap<u64, Waits>>,
+    /// The future of the loop to be set when the operation wakes.
+    waiting: Mutex<HashMap<u64, Py<PyAny>>>,
     next: AtomicU64,
     process: u32,
-}
-
-/// A future of the loop, to be set when the operation wakes.
-struct Waits {
-    future: Py<PyAny>,
-    /// An operation that no awaitable has.
-    runs: Option<InEngine>,
 }
 
 /// The operations whose wakers were called.
@@ -135,7 +128,7 @@ impl EventLoop {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         let waiting = self.waiting.try_lock();
         waiting.map_or(Ok(()), |waiting| {
-            let mut futures = waiting.values().map(|waits| &waits.future);
+            let mut futures = waiting.values();
             futures.try_for_each(|future| visit.call(future))
         })
     }
@@ -163,42 +156,12 @@ impl EventLoop {
         // An exception, such as KeyboardInterrupt, must not keep the other tasks from waking.
         let mut first = Ok(());
         for operation in woken {
-            let waits = lock(&self.waiting).remove(&operation);
-            if let Some(waits) = waits {
-                first = first.and(self.wake(py, operation, waits));
+            let future = lock(&self.waiting).remove(&operation);
+            if let Some(future) = future {
+                first = first.and(wake(future.bind(py)));
             }
         }
         first
-    }
-
-    /// Sets the result of a future, or waits again.
-    fn wake(&self, py: Python<'_>, operation: u64, mut waits: Waits) -> PyResult<()> {
-        let result = match &mut waits.runs {
-            None => Ok(py.None()),
-            Some(runs) => {
-                let waker = self.waker(operation);
-                match runs.as_mut().poll(&mut Context::from_waker(&waker)) {
-                    Poll::Ready(finish) => finish(py, Kept::Nothing),
-                    Poll::Pending => {
-                        lock(&self.waiting).insert(operation, waits);
-                        return Ok(());
-                    }
-                }
-            }
-        };
-        let future = waits.future.bind(py);
-        let is_done = future.call_method0(intern!(py, "done"))?.is_truthy()?;
-        if !is_done {
-            let set = |name, value: &Py<PyAny>| future.call_method1(name, (value,));
-            match result {
-                Ok(value) => set(intern!(py, "set_result"), &value)?,
-                Err(error) => set(
-                    intern!(py, "set_exception"),
-                    error.value(py).as_any().as_unbound(),
-                )?,
-            };
-        }
-        Ok(())
     }
 
     fn waker(&self, operation: u64) -> Waker {
@@ -207,25 +170,14 @@ impl EventLoop {
     }
 }
 
-/// Runs an operation whatever becomes of the task that has begun it. Returns an asyncio.Future.
-///
-/// # Errors
-/// RuntimeError if no asyncio loop runs.
-pub fn run(py: Python<'_>, mut runs: InEngine) -> PyResult<Py<PyAny>> {
-    let (running, event_loop) = EventLoop::of_running(py)?;
-    let future = running.call_method0(intern!(py, "create_future"))?;
-    let future = future.unbind();
-    let state = event_loop.get();
-    let operation = state.next.fetch_add(1, Relaxed);
-    let result = future.clone_ref(py);
-    let waker = state.waker(operation);
-    if let Poll::Ready(finish) = runs.as_mut().poll(&mut Context::from_waker(&waker)) {
-        runs = Box::pin(std::future::ready(finish));
-        waker.wake_by_ref();
+/// Sets the result of a future.
+fn wake(future: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = future.py();
+    let is_done = future.call_method0(intern!(py, "done"))?.is_truthy()?;
+    if !is_done {
+        future.call_method1(intern!(py, "set_result"), (py.None(),))?;
     }
-    let runs = Some(runs);
-    lock(&state.waiting).insert(operation, Waits { future, runs });
-    Ok(result)
+    Ok(())
 }
 
 impl Registered {
@@ -240,11 +192,7 @@ impl Registered {
         let state = event_loop.get();
         let operation = state.next.fetch_add(1, Relaxed);
         let waker = state.waker(operation);
-        let waits = Waits {
-            future: future.clone_ref(py),
-            runs: None,
-        };
-        lock(&state.waiting).insert(operation, waits);
+        lock(&state.waiting).insert(operation, future.clone_ref(py));
         let registered = Registered {
             event_loop: event_loop.unbind(),
             operation,

@@ -3,20 +3,18 @@
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nowait::op::{Statx, Write};
+use nowait::op::Statx;
 use nowait::{Engine, File, StatxMask};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 
 use super::awaitable::awaitable;
-use super::event_loop;
 use super::failure::Failure;
 use super::functions::stat_request;
 use super::in_engine::EngineRequest;
-use super::memory::{Exported, LARGEST, SharedBytes, Source};
-use super::operation::{Finish, Kept};
+use super::memory::{Exported, LARGEST, Source};
+use super::operation::Kept;
 use super::read::{ReadAt, ReadIntoAt, ReadRanges};
 use crate::error::call_error;
 use crate::hang;
@@ -26,17 +24,24 @@ use crate::paths;
 #[pyclass(subclass, frozen, weakref, module = "nowait.asyncio_files")]
 pub struct Handle {
     open: Mutex<Option<nowait::Handle>>,
+    /// False if the descriptor stays the program's.
+    closes: bool,
 }
 
 impl From<nowait::Handle> for Handle {
     fn from(open: nowait::Handle) -> Handle {
-        Handle {
-            open: Mutex::new(Some(open)),
-        }
+        Handle::of(open, true)
     }
 }
 
 impl Handle {
+    fn of(open: nowait::Handle, closes: bool) -> Handle {
+        Handle {
+            open: Mutex::new(Some(open)),
+            closes,
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<nowait::Handle>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -44,7 +49,7 @@ impl Handle {
     /// # Errors
     /// ValueError after `release`.
     #[inline]
-    fn open(&self) -> PyResult<nowait::Handle> {
+    pub(super) fn open(&self) -> PyResult<nowait::Handle> {
         let open = self.lock().clone();
         open.ok_or_else(|| PyValueError::new_err("I/O operation on closed file"))
     }
@@ -57,16 +62,25 @@ impl Handle {
     fn new(other: &Bound<'_, Handle>) -> PyResult<Handle> {
         let open = other.get().lock().take();
         let open = open.ok_or_else(|| PyValueError::new_err("I/O operation on closed file"))?;
-        Ok(Handle::from(open))
+        Ok(Handle::of(open, other.get().closes))
     }
 
-    /// Takes over a descriptor.
+    /// Takes over a descriptor, which `release` closes if `closes` is true. Otherwise the program must not
+    /// close it while an operation of the engine is under way.
     #[staticmethod]
-    fn of_descriptor(py: Python<'_>, descriptor: i32) -> PyResult<Handle> {
+    #[pyo3(signature = (descriptor, closes=true))]
+    fn of_descriptor(py: Python<'_>, descriptor: i32, closes: bool) -> PyResult<Handle> {
         let _guard = hang::guard();
         let object = descriptor.into_pyobject(py)?.into_any();
-        let open = nowait::Handle::new(paths::take(&object, descriptor)?);
-        Ok(Handle::from(open.map_err(|error| call_error(py, &error))?))
+        match nowait::Handle::try_new(paths::take(&object, descriptor)?) {
+            Ok(open) => Ok(Handle::of(open, closes)),
+            Err((error, descriptor)) => {
+                if !closes {
+                    let _ = descriptor.into_raw_fd();
+                }
+                Err(call_error(py, &error))
+            }
+        }
     }
 
     /// Read `n` bytes at `offset`.
@@ -198,30 +212,6 @@ impl Handle {
         awaitable(py, request)
     }
 
-    /// Begin to write the bytes after the first `begin` at the position of the descriptor, which moves.
-    /// Returns an asyncio.Future of their number. The write goes on if the future is cancelled.
-    fn begin_write(
-        &self,
-        py: Python<'_>,
-        data: &Bound<'_, PyBytes>,
-        begin: usize,
-    ) -> PyResult<Py<PyAny>> {
-        let _guard = hang::guard();
-        let handle = self.open()?;
-        let engine = Engine::process().map_err(|error| call_error(py, &error))?;
-        let source = SharedBytes::from(data, begin);
-        let write = async move {
-            let write = Write::stream(&handle, Box::new(source)).all();
-            let written = engine.run(write).await.result;
-            let finish: Finish = Box::new(move |py, _| {
-                let n = written.map_err(|error| call_error(py, &error))?;
-                n.into_py_any(py)
-            });
-            finish
-        };
-        event_loop::run(py, Box::pin(write))
-    }
-
     /// Write the file's data and metadata to the disk: fsync(2).
     fn fsync(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let handle = self.open()?;
@@ -267,6 +257,10 @@ impl Handle {
         let Some(open) = self.lock().take() else {
             return Ok(());
         };
+        if !self.closes {
+            leave_open(open);
+            return Ok(());
+        }
         let closed = match open.closes_at_once() {
             true => open.close(),
             false => py.detach(|| open.close()),
@@ -300,6 +294,25 @@ impl Handle {
     #[getter]
     fn closed(&self) -> bool {
         self.lock().is_none()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if !self.closes
+            && let Some(open) = self.lock().take()
+        {
+            leave_open(open);
+        }
+    }
+}
+
+/// Drops a handle without close(2).
+fn leave_open(open: nowait::Handle) {
+    match open.into_fd() {
+        Ok(descriptor) => drop(descriptor.into_raw_fd()),
+        // An operation is under way, whose clone would close it.
+        Err(used) => std::mem::forget(used),
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Write {
     offset: Offset,
     flags: RwFlags,
     done: usize,
+    /// The count of the last run, also of one that ended with an error.
+    written: usize,
     all: bool,
 }
 
@@ -55,6 +57,7 @@ impl Write {
             offset,
             flags: RwFlags::empty(),
             done: 0,
+            written: 0,
             all: false,
         }
     }
@@ -64,6 +67,13 @@ impl Write {
     pub fn all(mut self) -> Write {
         self.all = true;
         self
+    }
+
+    /// The number of bytes that the completed operation has written, also if it ended with an error:
+    /// [`all`](Write::all) returns the error alone.
+    #[inline]
+    pub fn written(&self) -> usize {
+        self.written
     }
 
     /// Returns the source of the write.
@@ -137,6 +147,7 @@ impl Operation for Write {
         }
         // The program may submit the operation again.
         let done = std::mem::take(&mut self.done);
+        self.written = done;
         Step::Done(match result {
             // Like write(2): the bytes written count, and the next write returns the error.
             Err(errno) if self.all || done == 0 => Err(errno),
@@ -158,14 +169,14 @@ mod tests {
             write
         };
         let ended = |mut write: Write, errno| match write.settle(Err(errno)) {
-            Step::Done(result) => result,
+            Step::Done(result) => (result, write.written()),
             Step::Again => panic!("an error ends it"),
         };
         for errno in [Errno::NOSPC, Errno::CANCELED] {
-            assert_eq!(ended(begun(), errno), Ok(3));
-            assert_eq!(ended(begun().all(), errno), Err(errno));
+            assert_eq!(ended(begun(), errno), (Ok(3), 3));
+            assert_eq!(ended(begun().all(), errno), (Err(errno), 3));
             let none = Write::new(&handle, Box::new("bytes"), 0);
-            assert_eq!(ended(none, errno), Err(errno));
+            assert_eq!(ended(none, errno), (Err(errno), 0));
         }
     }
 }

@@ -9,7 +9,8 @@ from typing import Any
 
 from .._nowait import spend
 from ._buffered import Reader, Writer
-from ._file import LARGE, File, give_way
+from ._file import LARGE, LARGEST_OFFSET, File, give_way
+from ._turn import Turn
 
 
 class BinaryFile(File[bytes]):
@@ -58,18 +59,15 @@ class BinaryReader(Reader[bytes], BinaryFile):
     """A regular binary file that is only read."""
 
     async def read(self, n: int | None = -1, /) -> bytes:
-        if n and n > 0 and not self._turn.busy:
+        if n is not None and type(n) is not int:
+            return await super().read(n)
+        if n and n > 0 and self._turns.holder is None:
             begin = self._at
             end = begin + n
             if end <= len(self._buffer) and spend(n):
                 self._at = end
                 return self._buffer[begin:end]
-            self._turn.busy = True
-            try:
-                return await self._bytes(n)
-            finally:
-                self._turn.release()
-        async with self._turn:
+        async with Turn(self._turns):
             self._check()
             if n is None or n == -1:
                 data = await self._rest()
@@ -80,7 +78,9 @@ class BinaryReader(Reader[bytes], BinaryFile):
             return await self._bytes(n)
 
     async def read1(self, n: int = -1, /) -> bytes:
-        async with self._turn:
+        if type(n) is not int:
+            return await super().read1(n)
+        async with Turn(self._turns):
             self._check()
             if self._at == len(self._buffer):
                 await self._fill()
@@ -88,7 +88,7 @@ class BinaryReader(Reader[bytes], BinaryFile):
             return await self._bytes(rest if n < 0 else min(n, rest))
 
     async def peek(self, n: int = 0, /) -> bytes:
-        async with self._turn:
+        async with Turn(self._turns):
             self._check()
             if self._at == len(self._buffer):
                 await self._fill()
@@ -97,7 +97,7 @@ class BinaryReader(Reader[bytes], BinaryFile):
 
     async def readinto(self, buffer: Any, /) -> int:
         with memoryview(buffer) as view, view.cast("B") as to:
-            async with self._turn:
+            async with Turn(self._turns):
                 self._check()
                 have = self._buffer[self._at : self._at + len(to)]
                 to[: len(have)] = have
@@ -113,22 +113,29 @@ class BinaryReader(Reader[bytes], BinaryFile):
         return await self.readinto(buffer)
 
     async def readline(self, limit: int | None = -1, /) -> bytes:
-        if (limit is None or limit < 0) and not self._turn.busy:
+        if limit is not None and type(limit) is not int:
+            return await super().readline(limit)
+        if (limit is None or limit < 0) and self._turns.holder is None:
             begin = self._at
             end = self._buffer.find(b"\n", begin) + 1
             if end and spend(end - begin):
                 self._at = end
                 return self._buffer[begin:end]
-        async with self._turn:
+        async with Turn(self._turns):
             self._check()
             return await self._line(-1 if limit is None else limit)
 
     async def readlines(self, hint: int | None = -1, /) -> list[bytes]:
-        if hint is not None and hint > 0:
-            return await self._lines(hint)
-        async with self._turn:
+        if hint is not None and type(hint) is not int:
+            return await super().readlines(hint)
+        async with Turn(self._turns):
             self._check()
+            if hint is not None and hint > 0:
+                return await self._lines(hint)
             return await self._all_lines()
+
+    async def _next_line(self) -> bytes:
+        return await self._line(-1)
 
     def _split(self, data: bytes) -> list[bytes]:
         return io.BytesIO(data).readlines()
@@ -137,12 +144,14 @@ class BinaryReader(Reader[bytes], BinaryFile):
         return line
 
     async def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        if whence == os.SEEK_SET and offset >= 0 and not self._turn.busy and not self.closed:
+        wrong = type(offset) is not int or not abs(offset) <= LARGEST_OFFSET
+        if wrong or whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):
+            return await super().seek(offset, whence)
+        if whence == os.SEEK_SET and offset >= 0 and self._turns.holder is None:
+            self._check()
             self._move(offset)
             return offset
-        if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):
-            return await super().seek(offset, whence)
-        async with self._turn:
+        async with Turn(self._turns):
             self._check()
             return await self._seek(offset, whence)
 
@@ -153,6 +162,12 @@ class BinaryReader(Reader[bytes], BinaryFile):
 
 class BinaryWriter(Writer[bytes], BinaryFile):
     """A regular binary file that is only written."""
+
+    @property
+    def raw(self) -> Any:
+        # Its writes follow those that were accepted.
+        self._flush_now()
+        return super().raw
 
     async def write(self, data: Any, /) -> int:
         if type(data) is bytes:
@@ -173,5 +188,6 @@ class BinaryWriter(Writer[bytes], BinaryFile):
         return n
 
     async def writelines(self, lines: Iterable[Any], /) -> None:
+        self._check()
         for line in lines:
             await self.write(line)

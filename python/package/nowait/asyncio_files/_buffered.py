@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections import deque
 from typing import Any
 
-from .._nowait import Handle, pause, spend
+from .._nowait import Handle, Write, pause, spend
 from ._file import LARGE, Data, File, Opened, give_way
+from ._turn import Turn
 
 #: The size of the first read after a change of the position, and that of the largest read into the
 #: buffer, in bytes.
@@ -20,6 +20,16 @@ LINES = 256 << 10
 
 class Reader(File[Data]):
     """A regular file that is only read. Its buffer has bytes, and its positions are in bytes."""
+
+    _is_whole = False
+
+    # Nothing is buffered that a call at an offset needs.
+    fsync = Handle.fsync
+    stat = Handle.stat
+    read_at = Handle.read_at
+    readinto_at = Handle.readinto_at
+    read_ranges = Handle.read_ranges
+    write_at = Handle.write_at
 
     def __init__(self, handle: Handle, opened: Opened) -> None:
         super().__init__(handle, opened)
@@ -62,6 +72,10 @@ class Reader(File[Data]):
         raw = super().detach()
         raw.seek(position)
         return raw
+
+    def _flush_now(self) -> None:
+        if self._turns.is_taken:
+            raise RuntimeError("a call of the file is under way: await it before")
 
     async def _fill(self) -> bool:
         """Appends the next bytes to the rest of the buffer. Returns false at the end of the file."""
@@ -176,13 +190,22 @@ class Reader(File[Data]):
             self._forget(position)
             raise
 
+    async def _next_line(self) -> Data:
+        """The next line. It is the caller's turn."""
+        raise NotImplementedError
+
     async def _lines(self, hint: int) -> list[Data]:
-        """Lines up to the one that makes them longer than `hint`."""
+        """Lines up to the one that makes them longer than `hint`. It is the caller's turn."""
         lines: list[Data] = []
-        while hint >= 0 and (line := await self.readline()):
-            lines.append(line)
-            hint -= len(line)
-        return lines
+        position = self._position()
+        try:
+            while hint >= 0 and (line := await self._next_line()):
+                lines.append(line)
+                hint -= len(line)
+            return lines
+        except BaseException:
+            self._move(position)
+            raise
 
     async def _seek(self, offset: int, whence: int) -> int:
         """Sets the position, and returns it. It is the caller's turn."""
@@ -203,7 +226,8 @@ class Reader(File[Data]):
 class Writer(File[Data]):
     """A regular file that is only written. Its buffer has bytes.
 
-    A write goes on if its task is cancelled, or if asyncio.run() ends: the next one begins after it.
+    The engine does one write at a time, which goes on if its task is cancelled or its event loop ends. It
+    belongs to the file: the next call, in any loop, waits for it, and raises its error.
     """
 
     def __init__(self, handle: Handle, opened: Opened) -> None:
@@ -212,13 +236,11 @@ class Writer(File[Data]):
         self._pending = bytearray()
         self._before: deque[tuple[bytes, int]] = deque()
         self._limit = opened.buffering if opened.buffering > 1 else LARGEST
-        # The write that is under way, with its bytes and the position where it has begun.
-        self._writing: asyncio.Future[int] | None = None
-        self._written = (b"", 0, 0)
+        # The write in flight, and its item of `_before`.
+        self._write: Write | None = None
+        self._writing = (b"", 0)
         # True if the last write has failed: no more is taken than the buffer holds.
         self._has_failed = False
-        # True if all must be written without another call.
-        self._is_closing = False
 
     def _size(self) -> int:
         """The number of bytes that wait to be written."""
@@ -228,11 +250,10 @@ class Writer(File[Data]):
         """Adds bytes to the buffer, and writes it if it is full."""
         self._check()
         if self._has_failed and self._size() >= self._limit:
-            async with self._turn:
-                await self._flush()
+            await self.flush()
         self._pending += data
         if len(self._pending) >= self._limit:
-            async with self._turn:
+            async with Turn(self._turns):
                 await self._flush()
         elif not spend(n):
             await pause()
@@ -241,13 +262,12 @@ class Writer(File[Data]):
         """Adds much data, and writes it without a copy."""
         self._check()
         if self._has_failed and self._size() >= self._limit:
-            async with self._turn:
-                await self._flush()
+            await self.flush()
         self._keep()
         self._before.extend((piece, 0) for piece in pieces)
         # Each is freed when it was written, and not all at once.
         pieces.clear()
-        async with self._turn:
+        async with Turn(self._turns):
             await self._flush()
 
     def _keep(self) -> None:
@@ -256,93 +276,99 @@ class Writer(File[Data]):
             self._before.append((bytes(self._pending), 0))
             self._pending.clear()
 
+    def _begin(self) -> Write | None:
+        """The write in flight, or a new one. None if there is nothing to write."""
+        if self._write is None and (self._before or self._pending):
+            if self._made is not None and not self._made.closed:
+                # The program may have written to it. The garbage collector may have closed it.
+                self._made.flush()
+            if not self._before:
+                self._keep()
+            self._write = Write(self, *self._before[0])
+            self._writing = self._before.popleft()
+        return self._write
+
+    def _settle(self, write: Write) -> None:
+        """Takes the outcome of a write that has ended, unless another call did, and raises its error."""
+        if write is not self._write:
+            return
+        n, error = write.outcome()
+        data, begin = self._writing
+        self._write, self._writing = None, (b"", 0)
+        self._has_failed = error is not None
+        if begin + n < len(data):
+            # As in `io`, what was not written stays in the buffer.
+            self._before.appendleft((data, begin + n))
+        if error is not None:
+            raise error
+
+    # Each waits in its own way: a task, or a thread.
+
+    async def _wait(self) -> None:
+        """Waits for the write in flight. It is the caller's turn."""
+        while (write := self._write) is not None:
+            await write.ended()
+            self._settle(write)
+
+    def _wait_now(self) -> None:
+        while (write := self._write) is not None:
+            write.wait()
+            self._settle(write)
+
     async def _flush(self) -> None:
-        while self._pending or self._before or self._writing:
-            writing = self._begin()
-            try:
-                await asyncio.shield(writing)
-            finally:
-                if writing.done():
-                    # The callback may not have been called yet.
-                    self._has_written(writing)
+        """Writes the buffer. It is the caller's turn."""
+        while (write := self._begin()) is not None:
+            await write.ended()
+            self._settle(write)
+
+    def _flush_rest(self) -> None:
+        while (write := self._begin()) is not None:
+            write.wait()
+            self._settle(write)
+
+    def _flush_now(self) -> None:
+        if self._turns.in_thread:
+            raise RuntimeError("a call of the file is under way: await it before")
+        self._flush_rest()
+
+    async def _finish(self) -> None:
+        failed = None
+        try:
+            await self._wait()
+        except OSError as error:
+            # Of an earlier call. The rest may be written nevertheless.
+            failed = error
+        await self._flush()
+        if failed is not None:
+            raise failed
+
+    def _finish_now(self) -> None:
+        failed = None
+        try:
+            self._wait_now()
+        except OSError as error:
+            failed = error
+        self._flush_rest()
+        if failed is not None:
+            raise failed
 
     async def _prepare(self, name: str) -> None:
         # A read is refused. As in `io`, the buffer stays.
         if not name.startswith(("read", "peek")):
             await self._flush()
 
-    def _begin(self) -> asyncio.Future[int]:
-        """The write that is under way, or a new one."""
-        if self._writing is None:
-            if not self._before:
-                self._keep()
-            position = os.lseek(self.fileno(), 0, os.SEEK_CUR)
-            self._writing = self.begin_write(*self._before[0])
-            self._written = *self._before.popleft(), position
-            self._writing.add_done_callback(self._has_written)
-        return self._writing
-
-    def _has_written(self, writing: asyncio.Future[int]) -> None:
-        if writing is not self._writing:
-            return
-        self._writing = None
-        data, begin, position = self._written
-        self._written = b"", 0, 0
-        if writing.cancelled() or self.closed:
-            return
-        self._has_failed = writing.exception() is not None
-        if self._has_failed:
-            # As in `io`, what was not written stays in the buffer.
-            n = os.lseek(self.fileno(), 0, os.SEEK_CUR) - position
-            self._before.appendleft((data, begin + max(0, n)))
-            if self._is_closing:
-                self._release()
-        elif self._is_closing:
-            if self._pending or self._before:
-                self._begin()
-            else:
-                self._release()
-
-    async def _finish(self) -> None:
-        try:
-            await self._flush()
-        except asyncio.CancelledError:
-            # It is closed after the last write.
-            self._is_closing = True
-            if self._pending or self._before or self._writing:
-                self._begin()
-            raise
-        except OSError:
-            self._release()
-            raise
+    async def _written(self) -> None:
+        self._check()
+        if self._write is not None or self._before or self._pending:
+            await self.flush()
 
     async def flush(self) -> None:
-        async with self._turn:
+        async with Turn(self._turns):
             self._check()
             await self._flush()
 
     async def tell(self) -> int:
-        async with self._turn:
+        async with Turn(self._turns):
             self._check()
-            if self._writing:
-                await asyncio.shield(self._writing)
+            await self._wait()
             return os.lseek(self.fileno(), 0, os.SEEK_CUR) + self._size()
-
-    def _write_rest(self) -> None:
-        """Writes the buffer in this thread."""
-        self._keep()
-        while self._before:
-            data, begin = self._before.popleft()
-            with memoryview(data) as view:
-                while begin < len(view):
-                    begin += os.write(self.fileno(), view[begin:])
-
-    def detach(self) -> Any:
-        self._check()
-        self._write_rest()
-        return super().detach()
-
-    def __del__(self) -> None:
-        super().__del__()
-        if not self.closed:
-            self._write_rest()

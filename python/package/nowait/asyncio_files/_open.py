@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from .._nowait import Handle, open_handle
 from ._binary import BinaryFile, BinaryReader, BinaryWriter
-from ._file import Call, Opened
+from ._file import Opened
+from ._lent import LentBinaryFile, LentTextFile
 from ._text import DECODERS, HANDLERS, TextFile, TextReader, TextWriter, codec
+from ._turn import Call
 
 if TYPE_CHECKING:
     from _typeshed import OpenBinaryMode, OpenTextMode
@@ -129,14 +131,16 @@ async def _open(
     _check(mode, buffering, encoding, errors, newline)
     if not closefd and not isinstance(file, int):
         raise ValueError("Cannot use closefd=False with file name")
-    file = file if isinstance(file, int) else os.fspath(file)
+    if not isinstance(file, int) or not -(1 << 31) <= file < 1 << 31:
+        # It refuses an int that is no descriptor, as open() does.
+        file = os.fspath(file)  # type: ignore[arg-type]
     handle = await _handle(file, mode, closefd, opener, executor)
     if not handle.is_regular and isdir(os.fstat(handle.fileno()).st_mode):
         handle.release()
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file)
     if "a" in mode and handle.is_regular:
         os.lseek(handle.fileno(), 0, os.SEEK_END)
-    opened = Opened(file, mode, buffering, encoding, errors, newline, executor)
+    opened = Opened(file, mode, buffering, encoding, errors, newline, closefd, executor)
     return _kind(handle, opened)(handle, opened)
 
 
@@ -150,18 +154,19 @@ async def _handle(
             raise ValueError("negative file descriptor")
         if isdir(os.fstat(file).st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file)
-        return Handle.of_descriptor(file if closefd else os.dup(file))
+        return Handle.of_descriptor(file, closefd)
     if opener is None:
         return await open_handle(file, flags, 0o666)
+    call = Call(lambda: opener(file, flags))  # type: ignore[arg-type]
     loop = asyncio.get_running_loop()
-    call = Call(opener, file, flags)
-    opening = loop.run_in_executor(executor, call)
+    loop.run_in_executor(executor, call).add_done_callback(call.has_run)
     try:
-        descriptor = await asyncio.shield(opening)
-    except asyncio.CancelledError:
+        await call.ended()
+    except BaseException:
         if not call.take_back():
-            opening.add_done_callback(_close_opened)
+            call.add_done_callback(partial(_close_opened, call))
         raise
+    descriptor = call.result()
     if not isinstance(descriptor, int):
         raise TypeError("expected integer from opener")
     if descriptor < 0:
@@ -170,16 +175,18 @@ async def _handle(
     return Handle.of_descriptor(descriptor)
 
 
-def _close_opened(opening: asyncio.Future[int]) -> None:
+def _close_opened(call: Call, failed: BaseException | None) -> None:
     """Closes the descriptor of an open() that was cancelled."""
-    if not opening.cancelled() and opening.exception() is None:
-        os.close(opening.result())
+    if failed is None:
+        os.close(call.result())
 
 
 def _kind(handle: Handle, opened: Opened) -> type[BinaryFile] | type[TextFile]:
     mode = opened.mode
     has_own = handle.is_regular and "+" not in mode
     reads = "r" in mode
+    if not opened.closefd:
+        return LentBinaryFile if opened.is_binary else LentTextFile
     if opened.is_binary:
         if not has_own or opened.buffering == 0:
             return BinaryFile
@@ -202,8 +209,12 @@ def _try(
     mode: str, buffering: int, encoding: str | None, errors: str | None, newline: str | None
 ) -> None:
     """Checks the arguments as open() does, before a file is created or truncated."""
-    mode = mode.replace("x", "w") if isinstance(mode, str) else mode
-    io.open(os.devnull, mode, buffering, encoding, errors, newline).close()
+    arguments = buffering, encoding, errors, newline
+    try:
+        io.open(os.devnull, mode, *arguments).close()
+    except FileExistsError:
+        # The mode is one with "x", and right.
+        io.open(os.devnull, mode.replace("x", "w"), *arguments).close()
 
 
 #: The check is made once for the same arguments.

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import codecs
 import io
 import locale
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from operator import index
 from typing import Any, TypeVar
 
 from .._nowait import Handle, Text, spend
 from ._buffered import Reader, Writer
-from ._file import LARGE, Call, File, Opened, give_way
+from ._file import LARGE, LARGEST_OFFSET, File, Opened, give_way
+from ._turn import Turn
 
 T = TypeVar("T")
 
@@ -26,9 +27,6 @@ DECODERS: dict[str, Callable[[bytes, str, bool], tuple[str, int]]] = {
 
 #: The error handlers that make at most one character of a byte.
 HANDLERS = {None, "strict", "ignore", "replace", "surrogateescape"}
-
-#: The largest position that is a number of bytes alone: `io` puts more into larger ones.
-LARGEST_OFFSET = (1 << 63) - 1
 
 
 class TextFile(File[str]):
@@ -91,8 +89,14 @@ class TextReader(Reader[str], TextFile):
 
     @property
     def newlines(self) -> str | tuple[str, ...] | None:
-        is_known = self._has_lines and not self._is_delegated and not self._is_plain
-        return "\n" if is_known else super().newlines
+        if self._is_plain:
+            return None
+        theirs = super().newlines if self._is_delegated else None
+        seen = {theirs} if isinstance(theirs, str) else set(theirs or ())
+        if self._has_lines:
+            seen.add("\n")
+        ends = tuple(end for end in ("\r", "\n", "\r\n") if end in seen)
+        return ends if len(ends) > 1 else ends[0] if ends else None
 
     def _call(self, name: str, *arguments: Any) -> Any:
         if not self._is_delegated:
@@ -122,22 +126,18 @@ class TextReader(Reader[str], TextFile):
 
     async def _either(self, name: str, size: int, method: Callable[[int], Awaitable[T]]) -> T:
         """Calls a method of this class, or that of the file object of `io`."""
-        await self._turn.take()
-        try:
+        async with Turn(self._turns) as turn:
             self._check()
             if not self._is_delegated:
                 try:
-                    result = await method(size)
-                    self._turn.release()
-                    return result
+                    return await method(size)
                 except CarriageReturn:
                     self._delegate_all()
-        except BaseException:
-            self._turn.release()
-            raise
-        return await self._in_turn(Call(self._call, name, size))  # type: ignore[no-any-return]
+            return await self._in_thread(turn, name, size)  # type: ignore[no-any-return]
 
     async def read(self, n: int | None = -1, /) -> str:
+        if n is not None and type(n) is not int:
+            return await super().read(n)
         if n is None or n < 0:
             return await self._either("read", -1, self._text)
         return await self._either(
@@ -230,7 +230,9 @@ class TextReader(Reader[str], TextFile):
             end += 1
 
     async def readline(self, limit: int = -1, /) -> str:
-        if limit < 0 and not self._turn.busy:
+        if type(limit) is not int:
+            return await super().readline(limit)
+        if limit < 0 and self._turns.holder is None:
             begin = self._at
             end = self._buffer.find(b"\n", begin) + 1
             if end and spend(end - begin):
@@ -253,14 +255,23 @@ class TextReader(Reader[str], TextFile):
             raise
 
     async def readlines(self, hint: int | None = -1, /) -> list[str]:
+        if hint is not None and type(hint) is not int:
+            if not hasattr(hint, "__index__"):
+                return await super().readlines(hint)
+            # tell() of io fails after its readlines().
+            hint = index(hint)
         if hint is not None and hint > 0:
-            return await self._lines(hint)
+            return await self._either("readlines", hint, self._lines)
         return await self._either("readlines", -1, self._all_lines)
 
+    async def _next_line(self) -> str:
+        return await self._text_line(-1)
+
     async def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        if whence != os.SEEK_SET or not 0 <= offset <= LARGEST_OFFSET or self._is_delegated:
+        wrong = type(offset) is not int or not 0 <= offset <= LARGEST_OFFSET
+        if wrong or whence != os.SEEK_SET or self._is_delegated:
             return await super().seek(offset, whence)
-        async with self._turn:
+        async with Turn(self._turns):
             self._check()
             return await self._seek(offset, whence)
 
@@ -278,6 +289,12 @@ class TextWriter(Writer[str], TextFile):
         super().__init__(handle, opened)
         self._codec = codec(opened.encoding)
         self._how = opened.errors or "strict"
+
+    @property
+    def buffer(self) -> Any:
+        # Its writes follow those that were accepted.
+        self._flush_now()
+        return super().buffer
 
     async def write(self, text: str, /) -> int:
         if not isinstance(text, str):
@@ -306,6 +323,7 @@ class TextWriter(Writer[str], TextFile):
         return pieces
 
     async def writelines(self, lines: Iterable[str], /) -> None:
+        self._check()
         for line in lines:
             await self.write(line)
 

@@ -1,0 +1,686 @@
+"""Bytes, order and errors of asyncio files that are written: beside io, with writes that are cancelled, loops that end,
+full disks and other writers."""
+
+import asyncio
+import contextlib
+import errno
+import gc
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from helpers import evict_file, python, skip
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from nowait import asyncio_files
+
+KIB, MIB = 1 << 10, 1 << 20
+ENOSPC = (OSError, errno.ENOSPC)
+
+
+@contextlib.contextmanager
+def small_disks(folder, number):
+    """Empty file systems of 512 KiB in memory."""
+    if os.geteuid() != 0:
+        skip("only root can mount a tmpfs")
+    mounts = [folder / f"{i}" for i in range(number)]
+    for mount in mounts:
+        mount.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", mount], check=True)
+    try:
+        yield mounts
+    finally:
+        for mount in mounts:
+            # A test that has failed may have open files.
+            subprocess.run(["umount", "--lazy", mount], check=True)
+
+
+@pytest.fixture
+def small(tmp_path):
+    with small_disks(tmp_path, 1) as mounts:
+        yield mounts[0]
+
+
+def fill(mount: Path, room: int) -> None:
+    """Fills a disk, but for so many bytes."""
+    free = os.statvfs(mount)
+    n = free.f_bavail * free.f_bsize - room
+    if n > 0:
+        with open(mount / "fill", "ab") as filler:
+            filler.write(b"f" * n)
+
+
+def empty(mount: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        (mount / "fill").unlink()
+
+
+def letters(n: int, number: int) -> bytes:
+    return bytes([65 + number % 26]) * n
+
+
+@contextlib.contextmanager
+def loop_that_ends():
+    """A loop that is closed with its tasks, as one that a signal has ended."""
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda loop, context: None)
+    yield loop
+    for task in asyncio.all_tasks(loop):
+        task._log_destroy_pending = False
+    loop.close()
+
+
+@contextlib.contextmanager
+def unraisable():
+    """The exceptions of destructors."""
+    errors, hook = [], sys.unraisablehook
+    sys.unraisablehook = lambda unraisable: errors.append(
+        unraisable.exc_value.with_traceback(None)
+    )
+    try:
+        yield errors
+    finally:
+        sys.unraisablehook = hook
+
+
+def outcome(call):
+    try:
+        return call()
+    except (OSError, ValueError) as error:
+        return type(error) if isinstance(error, ValueError) else (OSError, error.errno)
+
+
+async def awaited(call):
+    try:
+        return await call()
+    except (OSError, ValueError) as error:
+        return type(error) if isinstance(error, ValueError) else (OSError, error.errno)
+
+
+class Both:
+    """A file of io and one of asyncio_files, which have the same calls."""
+
+    def __init__(self, theirs, ours):
+        self.theirs, self.ours = theirs, ours
+        # True if a call of ours was left whose error is that of the next call.
+        self.owes = False
+
+    async def same(self, name, *arguments):
+        expected = outcome(lambda: self.their(name)(*arguments))
+        got = await awaited(lambda: getattr(self.ours, name)(*arguments))
+        if self.owes and got == ENOSPC and name == "close":
+            # It has the earlier error, and has written what it could.
+            got = expected
+        elif self.owes and got == ENOSPC:
+            got = await awaited(lambda: getattr(self.ours, name)(*arguments))
+        self.owes = False
+        assert got == expected, (name, arguments)
+
+    async def leaves(self, name, *arguments, cancels):
+        """Ours is cancelled after it has begun, or left behind by the loop."""
+        if self.owes:
+            await self.same("tell")
+        self.owes = outcome(lambda: self.their(name)(*arguments)) == ENOSPC
+        task = asyncio.create_task(getattr(self.ours, name)(*arguments))
+        await asyncio.sleep(0)
+        if cancels:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def their(self, name):
+        def fsync():
+            self.theirs.flush()
+            os.fsync(self.theirs.fileno())
+
+        return fsync if name == "fsync" else getattr(self.theirs, name)
+
+
+def steps(sizes):
+    return st.lists(
+        st.one_of(
+            st.tuples(st.just("write"), sizes),
+            st.tuples(st.just("write"), sizes),
+            st.tuples(st.just("flush")),
+            st.tuples(st.just("seek"), st.integers(0, 200 * KIB)),
+            st.tuples(st.just("tell")),
+            st.tuples(st.just("truncate"), st.none() | st.integers(0, 200 * KIB)),
+            st.tuples(st.just("fsync")),
+            st.tuples(st.just("cancelled write"), sizes),
+            st.tuples(st.just("cancelled flush")),
+            st.tuples(st.just("other"), st.integers(1, 9000)),
+            st.tuples(st.just("fill"), st.integers(0, 100 * KIB)),
+            st.tuples(st.just("empty")),
+        ),
+        max_size=10,
+    )
+
+
+async def run_steps(both, mounts, program, numbers):
+    for name, *arguments in program:
+        if name.endswith("write"):
+            arguments = [letters(arguments[0], next(numbers))]
+        if name.startswith("cancelled "):
+            await both.leaves(name.split()[1], *arguments, cancels=True)
+        elif name not in ("other", "fill", "empty"):
+            await both.same(name, *arguments)
+        else:
+            # Both have written the same before.
+            await both.same("flush")
+            for mount in mounts:
+                if name == "fill":
+                    fill(mount, *arguments)
+                elif name == "empty":
+                    empty(mount)
+                else:
+                    with contextlib.suppress(OSError), open(mount / "file", "ab", 0) as other:
+                        other.write(b"o" * arguments[0])
+
+
+def run_program(mounts, mode, buffering, halves, ends):
+    numbers = iter(range(1000))
+    paths = [mount / "file" for mount in mounts]
+    for path in paths:
+        path.write_bytes(b"0123456789" * 100)
+    both = Both(open(paths[0], mode, buffering), None)
+
+    async def first():
+        both.ours = await asyncio_files.open(paths[1], mode, buffering)
+        await run_steps(both, mounts, halves[0], numbers)
+        await both.leaves("write", letters(70_000, next(numbers)), cancels=False)
+
+    async def second():
+        await run_steps(both, mounts, halves[1], numbers)
+        if ends == "close":
+            await both.same("close")
+            assert both.ours.closed
+
+    with loop_that_ends() as loop:
+        loop.run_until_complete(first())
+    asyncio.run(second())
+    if ends == "detach":
+        if both.owes:
+            asyncio.run(both.same("tell"))
+        raws = [outcome(both.theirs.detach), outcome(both.ours.detach)]
+        failed = [raw == ENOSPC for raw in raws]
+        assert failed[0] == failed[1]
+        for raw in raws if not failed[0] else []:
+            with contextlib.suppress(OSError):
+                raw.write(b"tail")
+            raw.close()
+    if ends != "close":
+        for mount in mounts:
+            empty(mount)
+        both.theirs = None
+        with unraisable() as errors:
+            both.ours = None
+            gc.collect()
+        # The error that no call has raised.
+        assert all(both.owes and error.errno == errno.ENOSPC for error in errors), errors
+    assert paths[1].read_bytes() == paths[0].read_bytes()
+
+
+ENDS = st.sampled_from(["close", "detach", "delete"])
+#: Warnings of files that are not closed, and errors that __del__ reports.
+quiet = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+
+
+@quiet
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    mode=st.sampled_from(["wb", "ab"]),
+    buffering=st.sampled_from([-1, 100_000]),
+    halves=st.tuples(*[steps(st.sampled_from([1, 5000, 70_000, 200_000, MIB + 5]))] * 2),
+    ends=ENDS,
+)
+def test_bytes_are_those_of_io(tmp_path_factory, mode, buffering, halves, ends):
+    mounts = [tmp_path_factory.mktemp("bytes") for _ in range(2)]
+    halves = [[step for step in half if step[0] not in ("fill", "empty")] for half in halves]
+    run_program(mounts, mode, buffering, halves, ends)
+
+
+@quiet
+@settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    mode=st.sampled_from(["wb", "ab"]),
+    halves=st.tuples(*[steps(st.sampled_from([1, 5000, 40_000]))] * 2),
+    ends=ENDS,
+)
+def test_bytes_and_errors_of_a_full_disk_are_those_of_io(tmp_path_factory, mode, halves, ends):
+    with small_disks(tmp_path_factory.mktemp("small"), 2) as mounts:
+        # io keeps what a flush has not written, but not what a larger write has not written.
+        run_program(mounts, mode, MIB, halves, ends)
+
+
+async def write_begins(file, data):
+    """A task of a write that has begun."""
+    task = asyncio.create_task(file.write(data))
+    await asyncio.sleep(0)
+    return task
+
+
+async def suspended(path, data):
+    """A file with a write that is under way, and its coroutine, which no task continues."""
+    while True:
+        file = await asyncio_files.open(path, "wb")
+        write = file.write(data)
+        try:
+            write.send(None)
+            return file, write
+        except OSError:
+            # The engine was faster.
+            with contextlib.suppress(OSError):
+                await file.close()
+
+
+def left(path, data):
+    """A file whose loop has ended while a write was under way, and what must stay alive with it."""
+    with loop_that_ends() as loop:
+        return loop.run_until_complete(suspended(path, data))
+
+
+def test_what_is_written_without_the_loop_follows_the_write_that_is_under_way(tmp_path):
+    path = tmp_path / "file"
+    data = b"A" * 300_000
+
+    async def detaches():
+        for _ in range(50):
+            file = await asyncio_files.open(path, "wb")
+            task = await write_begins(file, data)
+            await file.write(b"B" * 10)
+            raw = file.detach()
+            assert await task == len(data)
+            raw.write(b"C")
+            raw.close()
+            assert path.read_bytes() == data + b"B" * 10 + b"C"
+
+    asyncio.run(detaches())
+
+    async def raw_writes():
+        async with asyncio_files.open(path, "wb") as file:
+            task = await write_begins(file, data)
+            await file.write(b"B" * 10)
+            file.raw.write(b"C")
+            await file.write(b"D")
+            await task
+        assert path.read_bytes() == data + b"B" * 10 + b"CD"
+        async with asyncio_files.open(path, "w") as text:
+            await text.write("A")
+            text.buffer.write(b"B")
+            await text.write("C")
+        assert path.read_bytes() == b"ABC"
+
+    asyncio.run(raw_writes())
+
+
+@quiet
+def test_a_file_that_is_collected_after_its_loop_is_written_in_order(tmp_path):
+    path = tmp_path / "file"
+
+    async def main(files):
+        files.append(await asyncio_files.open(path, "wb"))
+        await write_begins(files[0], b"A" * 300_000)
+        await files[0].write(b"B" * 10)
+
+    for _ in range(50):
+        files: list = []
+        with loop_that_ends() as loop:
+            loop.run_until_complete(main(files))
+        files.clear()
+        gc.collect()
+        assert path.read_bytes() == b"A" * 300_000 + b"B" * 10
+
+
+def test_a_call_in_a_thread_keeps_the_file(tmp_path):
+    reader, writer = os.pipe()
+
+    async def main():
+        file = await asyncio_files.open(reader, "rb")
+        read = asyncio.create_task(file.read(3))
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="under way"):
+            file.detach()
+        os.write(writer, b"abc")
+        os.close(writer)
+        assert await read == b"abc"
+        file.detach().close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("mode", ["wb", "ab", "r+b", "w+b", "w", "r+"])
+def test_calls_without_a_position_see_what_was_written(tmp_path, mode):
+    path = tmp_path / "file"
+    path.write_bytes(b"")
+    text = "b" not in mode
+
+    def data(letters):
+        return letters if text else letters.encode()
+
+    async def main():
+        async with asyncio_files.open(path, mode) as file:
+            await file.write(data("commit record"))
+            await file.fsync()
+            assert path.read_bytes() == b"commit record"
+            await file.write(data(", more"))
+            assert (await file.stat()).st_size == 19
+            big = asyncio.create_task(file.write(data("x" * 2_000_000)))
+            await asyncio.sleep(0.01)
+            big.cancel()
+            await asyncio.gather(big, return_exceptions=True)
+            await file.fsync()
+            whole = await file.tell()
+            assert path.stat().st_size == whole
+            await file.write(data("end"))
+            if "+" in mode:
+                assert await file.read_at(whole, 10) == b"end"
+                buffer = bytearray(3)
+                await file.write(data("1"))
+                assert await file.readinto_at(whole + 1, buffer) == 3 and buffer == b"nd1"
+                await file.write(data("2"))
+                assert await file.read_ranges([(whole + 4, 1)]) == [b"2"]
+            await file.seek(0)
+            await file.write(data("COMMIT"))
+            if mode != "ab":
+                # Linux appends what is written at an offset to a file that is opened for appending.
+                await file.write_at(3, b"xyz")
+                await file.flush()
+                assert path.read_bytes()[:7] == b"COMxyz "
+            if mode == "r+b":
+                await file.seek(0)
+                assert await file.read(1) == b"C"
+                await file.write_at(1, b"123")
+                assert await file.read(3) == b"123"
+
+    asyncio.run(main())
+
+
+def test_an_appending_file_goes_on_where_its_write_has_failed(small):
+    """Another writer has moved the end of the file meanwhile."""
+    path = small / "file"
+    data = b"".join(i.to_bytes(4, "little") for i in range(60_000))
+
+    async def main():
+        file = await asyncio_files.open(path, "ab")
+        await file.write(b"a")
+        await file.flush()
+        with open(path, "ab") as other:
+            other.write(b"x" * 100_000)
+        fill(small, 90_000)
+        with pytest.raises(OSError):
+            await file.write(data)
+        empty(small)
+        await file.flush()
+        await file.close()
+
+    asyncio.run(main())
+    assert path.read_bytes() == b"a" + b"x" * 100_000 + data
+
+
+CALLS = [("flush",), ("tell",), ("fsync",), ("stat",), ("seek", 0), ("truncate",), ("detach",)]
+CALLS += [("write", b"B" * 100_000), ("write_at", 0, b"B"), ("close",)]
+
+
+@quiet
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call[0])
+@pytest.mark.parametrize("loop_ends", [False, True])
+def test_the_error_of_a_write_is_that_of_the_next_call_in_any_loop(small, call, loop_ends):
+    path = small / "file"
+    data = b"".join(i.to_bytes(4, "little") for i in range(50_000))
+    name, *arguments = call
+
+    async def cancelled():
+        file, write = await suspended(path, data)
+        with pytest.raises(asyncio.CancelledError):
+            write.throw(asyncio.CancelledError)
+        return file, write
+
+    async def next_call(file):
+        result = getattr(file, name)(*arguments)
+        return result if name == "detach" else await result
+
+    fill(small, 50_000)
+    file, write = left(path, data) if loop_ends else asyncio.run(cancelled())
+    with pytest.raises(OSError) as caught:
+        asyncio.run(next_call(file))
+    assert caught.value.errno == errno.ENOSPC
+    empty(small)
+    if name == "close":
+        assert file.closed
+        asyncio.run(file.close())
+        # No byte follows the gap.
+        assert data.startswith(path.read_bytes())
+        return
+    # The error is raised once.
+    asyncio.run(file.flush())
+    asyncio.run(file.close())
+    assert path.read_bytes().startswith(data)
+    write.close()
+
+
+@quiet
+def test_a_destructor_reports_the_error_that_no_call_has_raised(small):
+    # Files of other tests.
+    gc.collect()
+    path = small / "file"
+    data = b"A" * 200_000
+
+    def run():
+        file, write = left(path, data)
+        asyncio.run(file.write(b"B" * 10))
+        write.close()
+        return [file]
+
+    fill(small, 50_000)
+    files = run()
+    with unraisable() as errors, pytest.warns(ResourceWarning):
+        files.clear()
+        gc.collect()
+    assert [error.errno for error in errors] == [errno.ENOSPC]
+    assert data.startswith(path.read_bytes())
+    # With room for the rest, all is written, and the error is reported nevertheless.
+    empty(small)
+    path.unlink()
+    fill(small, 50_000)
+    files = run()
+    files[0]._write.wait()
+    empty(small)
+    with unraisable() as errors, pytest.warns(ResourceWarning):
+        files.clear()
+        gc.collect()
+    assert [error.errno for error in errors] == [errno.ENOSPC]
+    assert path.read_bytes() == data + b"B" * 10
+
+
+@pytest.mark.parametrize("buffering", [0, -1])
+def test_the_error_of_a_call_that_was_cancelled_in_its_thread_is_that_of_the_next(small, buffering):
+    path = small / "file"
+    path.write_bytes(b"")
+    fill(small, 0)
+
+    async def main():
+        async with asyncio_files.open(path, "r+b", buffering) as file:
+            begins, goes_on = threading.Event(), threading.Event()
+            write = file._file.write
+
+            class Slow:
+                def write(self, data):
+                    begins.set()
+                    goes_on.wait()
+                    return write(data)
+
+                def __getattr__(self, name):
+                    return getattr(whole, name)
+
+            whole, file._made = file._file, Slow()
+            task = asyncio.create_task(file.write(b"a" * MIB))
+            await asyncio.get_running_loop().run_in_executor(None, begins.wait)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            goes_on.set()
+            with pytest.raises(OSError) as caught:
+                await file.tell()
+            assert caught.value.errno == errno.ENOSPC
+            assert await file.tell() == 0
+
+    asyncio.run(main())
+
+
+@quiet
+@pytest.mark.parametrize("mode", ["wb", "r+b", "rb"])
+def test_a_file_whose_loop_was_closed_in_the_middle_of_a_call_is_usable(tmp_path, mode):
+    path = tmp_path / "file"
+    path.write_bytes(b"")
+    goes_on = threading.Event()
+
+    async def begins(executor):
+        file = await asyncio_files.open(path, mode, executor=executor)
+        # A call in a thread of the program, which the end of the loop does not wait for.
+        executor.submit(goes_on.wait)
+        waits = asyncio.create_task(file.truncate(3) if mode != "rb" else file.readline(5))
+        others = [asyncio.create_task(file.tell()) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        return file, waits, others
+
+    with ThreadPoolExecutor(1) as executor:
+        with loop_that_ends() as loop:
+            file, *tasks = loop.run_until_complete(begins(executor))
+        threading.Timer(0.05, goes_on.set).start()
+
+        async def second():
+            assert await file.seek(2) == 2
+            assert await file.tell() == 2
+            await file.close()
+
+        asyncio.run(asyncio.wait_for(second(), 60))
+    del tasks
+    gc.collect()
+    assert path.stat().st_size == (0 if mode == "rb" else 3)
+
+
+def test_a_file_of_a_loop_that_has_stopped(make):
+    path = make("data", 8 * MIB)
+
+    async def begins(mode, call):
+        file = await asyncio_files.open(path, mode)
+        if mode == "rb":
+            evict_file(path)
+        return file, asyncio.create_task(call(file))
+
+    def stopped(mode, call):
+        loop = asyncio.new_event_loop()
+
+        async def main():
+            file, task = await begins(mode, call)
+            await asyncio.sleep(0)
+            return file, task
+
+        return loop, *loop.run_until_complete(main())
+
+    loop, file, task = stopped("r+b", lambda file: file.write(b"a" * MIB))
+    asyncio.run(file.flush())
+    assert loop.run_until_complete(task) == MIB
+    loop.run_until_complete(file.close())
+    loop.close()
+    loop, file, task = stopped("rb", lambda file: file.read(4 * MIB))
+    if not task.done():
+        # Its position is known when the first loop continues.
+        with pytest.raises(RuntimeError, match="stopped"):
+            asyncio.run(file.read(1))
+    assert len(loop.run_until_complete(task)) == 4 * MIB
+    loop.run_until_complete(file.close())
+    loop.close()
+
+
+def test_a_forked_child_does_not_wait_for_the_writes_of_its_parent(tmp_path):
+    code = """if True:
+        import asyncio, os, sys, warnings
+        from nowait import asyncio_files
+        warnings.simplefilter("ignore")
+        path = sys.argv[1]
+        data = b"A" * (64 << 20)
+        async def main():
+            file = await asyncio_files.open(path, "wb")
+            task = asyncio.create_task(file.write(data))
+            await asyncio.sleep(0)
+            child = os.fork()
+            if child == 0:
+                asyncio._set_running_loop(None)
+                asyncio.run(file.close())
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+            await task
+            await file.write(b"B")
+            await file.close()
+        asyncio.run(main())
+        assert open(path, "rb").read() == data + b"B"
+        print("done")
+    """
+    done = python(code, tmp_path / "file")
+    assert done.stdout == "done\n", done.stderr
+
+
+def test_close_on_a_full_disk_is_that_of_io(small):
+    results = []
+    for opens in [open, asyncio_files.open]:
+        path = small / "file"
+        fill(small, 8 * KIB)
+
+        async def main():
+            if opens is open:
+                file = open(path, "wb", MIB)
+                file.write(b"a" * 50_000)
+                found = [outcome(file.close), file.closed]
+                empty(small)
+                return [*found, outcome(file.close)]
+            file = await asyncio_files.open(path, "wb", MIB)
+            await file.write(b"a" * 50_000)
+            found = [await awaited(file.close), file.closed]
+            empty(small)
+            return [*found, await awaited(file.close)]
+
+        results.append([*asyncio.run(main()), path.stat().st_size])
+        path.unlink()
+    assert results[0] == results[1] and results[0][:3] == [ENOSPC, True, None]
+
+
+def test_readlines_that_are_cancelled_do_not_move_the_position(make):
+    path = make("data", 0)
+    path.write_text("".join(f"line {i}\n" for i in range(40_000)))
+
+    async def main(mode):
+        cancelled = 0
+        async with asyncio_files.open(path, mode) as file:
+            for pauses in range(1, 20):
+                await file.seek(0)
+                os.fsync(file.fileno())
+                evict_file(path)
+                task = asyncio.create_task(file.readlines(200_000))
+                for _ in range(pauses):
+                    await asyncio.sleep(0)
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+                    continue
+                cancelled += 1
+                line = await file.readline()
+                assert line in ("line 0\n", b"line 0\n"), pauses
+        assert cancelled
+
+    for mode in ["r", "rb"]:
+        asyncio.run(main(mode))
