@@ -6,13 +6,19 @@ use std::sync::Arc;
 
 use crate::scan::Dir;
 
-/// A directory that waits. It is kept as a path and holds no descriptor.
+/// A directory that waits. It is kept as a name and holds no descriptor.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) parent: Arc<Dir>,
-    pub(super) path: Arc<Path>,
+    pub(super) name: Box<[u8]>,
     /// True if only the directory listing reports it as a directory, or it may be a link to one.
     pub(super) is_uncertain: bool,
+}
+
+impl Waiting {
+    pub(super) fn path(&self) -> Arc<Path> {
+        self.parent.path_of(&self.name).into()
+    }
 }
 
 /// The directories that wait. The subdirectories of one directory are opened in the order in which
