@@ -222,7 +222,17 @@ impl Options {
     /// ENOTDIR if the descriptor is not a directory; the errors of fstat(2), fstatfs(2) and
     /// lseek(2).
     pub fn from_fd(&self, root: impl Into<OwnedFd>) -> Result<Walk> {
-        Ok(self.start(Directory::from_start(root.into())?))
+        Ok(self.start(Directory::from_start(root.into(), None)?))
+    }
+
+    /// Begins a walk of an open directory. The paths of entries and errors begin with `path`, which
+    /// is not resolved.
+    ///
+    /// # Errors
+    /// As for [`from_fd`](Options::from_fd).
+    pub fn from_fd_at(&self, root: impl Into<OwnedFd>, path: impl AsRef<Path>) -> Result<Walk> {
+        let path = Some(path.as_ref().into());
+        Ok(self.start(Directory::from_start(root.into(), path)?))
     }
 
     fn start(&self, root: Directory) -> Walk {

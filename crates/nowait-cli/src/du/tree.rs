@@ -277,7 +277,9 @@ fn by_name(
     alone: HashMap<OsString, Usage>,
 ) -> Vec<(OsString, Below)> {
     let alone = alone.into_iter();
-    let mut below: Vec<_> = alone.map(|(name, usage)| (name, Below::Alone(usage))).collect();
+    let mut below: Vec<_> = alone
+        .map(|(name, usage)| (name, Below::Alone(usage)))
+        .collect();
     for key in records.unwrap_or_default() {
         if let Some(record) = taken.get(&key) {
             below.push((record.name.clone(), Below::Record(key)));

@@ -117,7 +117,12 @@ pub(super) fn following(at: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Resul
 
 /// Opens the directory this many levels above `at`, without reading it.
 pub(super) fn ascending(at: BorrowedFd<'_>, levels: usize) -> Result<OwnedFd, Errno> {
-    in_pieces(at, &vec![".."; levels].join("/").into_bytes(), THROUGH, open)
+    in_pieces(
+        at,
+        &vec![".."; levels].join("/").into_bytes(),
+        THROUGH,
+        open,
+    )
 }
 
 /// The flags for opening a directory only as the start of a further open.

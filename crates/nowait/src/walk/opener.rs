@@ -10,7 +10,7 @@
 //! directories would grow with the square of its length.
 
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -137,12 +137,7 @@ impl Opener {
         }
     }
 
-    fn try_open_in(
-        &self,
-        dir: &Arc<Dir>,
-        name: &[u8],
-        flags: OFlags,
-    ) -> Result<OwnedFd, Errno> {
+    fn try_open_in(&self, dir: &Arc<Dir>, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
         let Nearest { above, below } = self.nearest(dir);
         let (ancestor, levels) = above;
         if levels <= NEAR || self.limit.load(Relaxed) == 0 {
@@ -156,9 +151,8 @@ impl Opener {
                 path.pop();
                 let through = OFlags::PATH | OFlags::DIRECTORY;
                 let opened = self.open_below(&ancestor, &path, through)?;
-                Directory::new(opened, None, Some(&self.root)).map_err(|error| {
-                    Errno::from_raw_os_error(error.errno().unwrap_or(libc::EIO))
-                })?
+                Directory::new(opened, None, Some(&self.root))
+                    .map_err(|error| Errno::from_raw_os_error(error.errno().unwrap_or(libc::EIO)))?
             }
         };
         let reached = Arc::new(reached);
@@ -260,13 +254,12 @@ impl Opener {
         }
     }
 
-    /// The number of directories that are kept open, and how many of these are in use.
-    pub(super) fn kept(&self) -> (usize, usize) {
-        if !self.owner.is_here() {
-            return (0, 0);
+    /// The number of directories that are kept open.
+    pub(super) fn kept(&self) -> usize {
+        match self.owner.is_here() {
+            true => lock(&self.kept).len(),
+            false => 0,
         }
-        let kept = lock(&self.kept);
-        (kept.len(), kept.iter().filter(|kept| kept.is_used()).count())
     }
 }
 
@@ -295,7 +288,9 @@ fn nearest_above(kept: &[Kept], dir: &Arc<Dir>, most: usize) -> Option<(usize, u
     let ancestors = std::iter::successors(Some(dir), |dir| dir.parent());
     let mut ancestors = ancestors.take(most.saturating_add(1)).enumerate();
     ancestors.find_map(|(levels, ancestor)| {
-        let at = kept.iter().position(|kept| Arc::ptr_eq(&kept.dir, ancestor));
+        let at = kept
+            .iter()
+            .position(|kept| Arc::ptr_eq(&kept.dir, ancestor));
         at.map(|at| (at, levels))
     })
 }
@@ -313,7 +308,10 @@ fn nearest_below(kept: &[Kept], dir: &Arc<Dir>) -> Option<(usize, usize)> {
         let ancestor = kept[*at].dir.ancestor(dir.depth());
         ancestor.is_some_and(|ancestor| Arc::ptr_eq(ancestor, dir))
     };
-    below.iter().find(is_below).map(|(levels, at)| (*at, *levels))
+    below
+        .iter()
+        .find(is_below)
+        .map(|(levels, at)| (*at, *levels))
 }
 
 /// The path of the file `name` in `dir`, relative to the ancestor this many levels above.
@@ -323,6 +321,13 @@ fn path_below(dir: &Arc<Dir>, levels: usize, name: &[u8]) -> Vec<u8> {
     names.extend(ancestors.take(levels).map(|dir| dir.name().as_bytes()));
     names.reverse();
     names.join(&b'/')
+}
+
+/// The root.
+impl AsFd for Opener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
 }
 
 impl fmt::Debug for Opener {

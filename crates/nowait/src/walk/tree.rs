@@ -5,8 +5,8 @@
 //!                             large: one of the open directories, whose pieces all workers share
 //! ```
 //!
-//! A directory with subdirectories that wait is kept open by the [`Opener`], which opens them. It is
-//! closed if its descriptor is needed for something else.
+//! A directory with subdirectories that wait is kept open by the [`Opener`], which opens them. Those
+//! take at most a quarter of the descriptors.
 //!
 //! The subdirectories of a directory are opened in the order of its batches, before those of other
 //! directories. Directories created in sequence usually have ascending disk addresses, and programs
@@ -150,11 +150,11 @@ impl Tree {
         self.ready_entries + open.sum::<usize>()
     }
 
-    /// The number of descriptors that are open or about to be, without those of directories that are
-    /// kept open.
+    /// The number of descriptors that are open or about to be.
     fn descriptors(&self) -> usize {
         let open = self.open.iter().map(|branch| branch.progress.descriptors());
-        1 + self.opening + open.sum::<usize>()
+        let kept = self.opener.as_ref().map_or(0, |opener| opener.kept());
+        1 + self.opening + open.sum::<usize>() + kept
     }
 
     /// The permissions that follow from the walk's limits of entries and descriptors.
@@ -163,20 +163,14 @@ impl Tree {
         Allowed {
             list: entries == 0
                 || entries + SMALL * (1 + self.opening) <= self.config.scan.buffered_entries(),
-            split: self.descriptors() + self.kept_in_use() < self.descriptors,
+            split: self.descriptors() < self.descriptors,
         }
     }
 
-    /// The number of directories that are kept open and cannot be closed now.
-    fn kept_in_use(&self) -> usize {
-        self.opener.as_ref().map_or(0, |opener| opener.kept().1)
-    }
-
-    /// The number of directories that may be kept open beside the descriptors in use.
+    /// The maximum number of directories that are kept open.
     fn most_kept(&self) -> usize {
-        let quarter = self.config.descriptors.min(self.descriptors) / 4;
-        let most = (KEPT_PER_THREAD * self.workers).min(KEPT).min(quarter);
-        most.min(self.descriptors.saturating_sub(self.descriptors()))
+        let quarter = self.descriptors / 4;
+        (KEPT_PER_THREAD * self.workers).min(KEPT).min(quarter)
     }
 
     /// Passes the current permissions to every open directory.
@@ -401,9 +395,6 @@ impl Job for Tree {
         let may_wait = alone && self.may_wait;
         self.opening += 1;
         self.update_allowed();
-        if alone {
-            opener.set_limit(0);
-        }
         Some(Piece::Open {
             waiting,
             opener,
