@@ -6,6 +6,9 @@
 //!                     └─ file in n: relative to m, if that is not many levels above, or else
 //!                                   ".." from o leads to n, if that is the same directory
 //! ```
+//! The way up is used only if device and inode number are those of the expected directory. Otherwise
+//! the file is opened by its path from the root.
+//!
 //! Without them each file would be opened by its path from the root, and the time for a chain of
 //! directories would grow with the square of its length.
 
@@ -66,12 +69,13 @@ struct Kept {
     directory: Arc<Directory>,
 }
 
-/// The kept directory that is the nearest one to another directory.
-struct Nearest {
-    /// An ancestor, and the number of levels between the two.
-    above: (Arc<Directory>, usize),
-    /// A directory below that is nearer, and the number of levels between the two.
-    below: Option<(Arc<Directory>, usize)>,
+/// The way to a directory from an open one.
+struct Way {
+    from: Arc<Directory>,
+    /// The number of levels up, and the ancestor of both directories that is there.
+    up: Option<(usize, Arc<Dir>)>,
+    /// The number of levels down from there.
+    down: usize,
 }
 
 impl Opener {
@@ -130,7 +134,10 @@ impl Opener {
             return Err(Errno::XDEV);
         }
         match self.try_open_in(dir, name, flags) {
-            Err(errno) if retry::is_shortage(errno) && self.trim(0) > 0 => {
+            // A server has removed a directory that is kept open.
+            Err(errno)
+                if (retry::is_shortage(errno) || errno == Errno::STALE) && self.trim(0) > 0 =>
+            {
                 self.try_open_in(dir, name, flags)
             }
             opened => opened,
@@ -138,23 +145,23 @@ impl Opener {
     }
 
     fn try_open_in(&self, dir: &Arc<Dir>, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-        let Nearest { above, below } = self.nearest(dir);
-        let (ancestor, levels) = above;
-        if levels <= NEAR || self.limit.load(Relaxed) == 0 {
-            return self.open_below(&ancestor, &path_below(dir, levels, name), flags);
-        }
-        let reached = match below.and_then(|(from, levels)| self.ascend(&from, levels, dir)) {
-            Some(reached) => reached,
-            None => {
-                let mut path = path_below(dir, levels, b"");
-                // The slash before the empty name.
-                path.pop();
-                let through = OFlags::PATH | OFlags::DIRECTORY;
-                let opened = self.open_below(&ancestor, &path, through)?;
-                Directory::new(opened, None, Some(&self.root))
-                    .map_err(|error| Errno::from_raw_os_error(error.errno().unwrap_or(libc::EIO)))?
-            }
+        let Way { from, up, down } = self.way(dir);
+        let (start, down) = match up {
+            None => (from, down),
+            Some((levels, ancestor)) => match self.ascend(&from, levels, &ancestor) {
+                Some(reached) => (reached, down),
+                None => (self.root.clone(), dir.depth()),
+            },
         };
+        if down <= NEAR || self.limit.load(Relaxed) == 0 {
+            return self.open_below(&start, &path_below(dir, down, name), flags);
+        }
+        let mut path = path_below(dir, down, b"");
+        // The slash before the empty name.
+        path.pop();
+        let opened = self.open_below(&start, &path, OFlags::PATH | OFlags::DIRECTORY)?;
+        let reached = Directory::new(opened, None, Some(&self.root))
+            .map_err(|error| Errno::from_raw_os_error(error.errno().unwrap_or(libc::EIO)))?;
         let reached = Arc::new(reached);
         self.keep(dir, &reached);
         self.open_below(&reached, name, flags)
@@ -167,51 +174,44 @@ impl Opener {
         }
     }
 
-    /// Goes up from an open directory to its ancestor `dir`. Returns `None` if the way leads
-    /// elsewhere: a directory was moved, or it was entered through a link.
-    fn ascend(&self, from: &Directory, levels: usize, dir: &Dir) -> Option<Directory> {
+    /// Goes up to the directory `to`. Returns `None` if the way leads elsewhere: a directory was
+    /// moved, or it was entered through a link.
+    fn ascend(&self, from: &Directory, levels: usize, to: &Arc<Dir>) -> Option<Arc<Directory>> {
         let opened = ascending(from.as_fd(), levels).ok()?;
         let reached = Directory::new(opened, None, Some(&self.root)).ok()?;
-        (reached.id() == dir.id()).then_some(reached)
+        if reached.id() != to.id() {
+            return None;
+        }
+        let reached = Arc::new(reached);
+        self.keep(to, &reached);
+        Some(reached)
     }
 
-    /// The kept directories that are nearest to a directory.
-    fn nearest(&self, dir: &Arc<Dir>) -> Nearest {
-        let to_root = (self.root.clone(), dir.depth());
-        let root_only = Nearest {
-            above: to_root,
-            below: None,
+    /// The shortest way to a directory from the root or from one that is kept open.
+    fn way(&self, dir: &Arc<Dir>) -> Way {
+        let mut way = Way {
+            from: self.root.clone(),
+            up: None,
+            down: dir.depth(),
         };
         if !self.owner.is_here() {
-            return root_only;
+            return way;
         }
         let mut kept = lock(&self.kept);
-        if kept.is_empty() {
-            return root_only;
-        }
-        if let Some((at, levels)) = nearest_above(&kept, dir, NEAR) {
+        if let Some((at, levels)) = nearest_above(&kept, dir) {
             let used = kept.remove(at);
-            let above = (used.directory.clone(), levels);
+            way.from = used.directory.clone();
+            way.down = levels;
             kept.push(used);
-            return Nearest { above, below: None };
+        } else if dir.depth() > NEAR
+            && let Some((at, ancestor)) = nearest(&kept, dir)
+        {
+            let up = kept[at].dir.depth() - ancestor.depth();
+            way.from = kept[at].directory.clone();
+            way.down = dir.depth() - ancestor.depth();
+            way.up = (up > 0).then(|| (up, ancestor.clone()));
         }
-        if dir.depth() <= NEAR {
-            return root_only;
-        }
-        let below = nearest_below(&kept, dir);
-        let most = below.map_or(dir.depth(), |(_, levels)| levels);
-        let above = nearest_above(&kept, dir, most);
-        let open = |(at, levels): (usize, usize)| (kept[at].directory.clone(), levels);
-        match above {
-            Some(above) => Nearest {
-                above: open(above),
-                below: None,
-            },
-            None => Nearest {
-                below: below.map(open).filter(|(_, levels)| *levels < dir.depth()),
-                ..root_only
-            },
-        }
+        way
     }
 
     /// Keeps a directory open, as far as the limit permits. Those that were not used for the longest
@@ -282,11 +282,14 @@ fn remove_oldest(kept: &mut Vec<Kept>, most: usize) -> Vec<Kept> {
     kept.extract_if(.., is_removed).collect()
 }
 
-/// The index of the nearest one of the kept directories that is `dir` or an ancestor of it, at most
-/// `most` levels above, and the number of levels.
-fn nearest_above(kept: &[Kept], dir: &Arc<Dir>, most: usize) -> Option<(usize, usize)> {
+/// The index of the nearest one of the kept directories that is `dir` or an ancestor of it, a few
+/// levels above, and the number of levels.
+fn nearest_above(kept: &[Kept], dir: &Arc<Dir>) -> Option<(usize, usize)> {
+    if kept.is_empty() {
+        return None;
+    }
     let ancestors = std::iter::successors(Some(dir), |dir| dir.parent());
-    let mut ancestors = ancestors.take(most.saturating_add(1)).enumerate();
+    let mut ancestors = ancestors.take(NEAR + 1).enumerate();
     ancestors.find_map(|(levels, ancestor)| {
         let at = kept
             .iter()
@@ -295,23 +298,32 @@ fn nearest_above(kept: &[Kept], dir: &Arc<Dir>, most: usize) -> Option<(usize, u
     })
 }
 
-/// The index of the nearest one of the kept directories that are below `dir`, and the number of
-/// levels.
-fn nearest_below(kept: &[Kept], dir: &Arc<Dir>) -> Option<(usize, usize)> {
-    let below = |(at, kept): (usize, &Kept)| {
-        let levels = kept.dir.depth().checked_sub(dir.depth())?;
-        (levels > 0).then_some((levels, at))
-    };
-    let mut below: Vec<_> = kept.iter().enumerate().filter_map(below).collect();
-    below.sort_unstable();
-    let is_below = |(_, at): &&(usize, usize)| {
-        let ancestor = kept[*at].dir.ancestor(dir.depth());
-        ancestor.is_some_and(|ancestor| Arc::ptr_eq(ancestor, dir))
-    };
-    below
-        .iter()
-        .find(is_below)
-        .map(|(levels, at)| (*at, *levels))
+/// The index of the kept directory that is nearest to a directory, if it is nearer than the root, and
+/// the lowest ancestor of both.
+fn nearest<'a>(kept: &[Kept], dir: &'a Arc<Dir>) -> Option<(usize, &'a Arc<Dir>)> {
+    let mut best = None;
+    let mut least = dir.depth();
+    for (at, kept) in kept.iter().enumerate().rev() {
+        let other = &kept.dir;
+        let depth = dir.depth().min(other.depth());
+        let mut steps = dir.depth() + other.depth() - 2 * depth;
+        let Some((mut a, mut b)) = dir.ancestor(depth).zip(other.ancestor(depth)) else {
+            continue;
+        };
+        while steps < least {
+            if Arc::ptr_eq(a, b) {
+                least = steps;
+                best = Some((at, a));
+                break;
+            }
+            steps += 2;
+            let Some((above_a, above_b)) = a.parent().zip(b.parent()) else {
+                break;
+            };
+            (a, b) = (above_a, above_b);
+        }
+    }
+    best
 }
 
 /// The path of the file `name` in `dir`, relative to the ancestor this many levels above.

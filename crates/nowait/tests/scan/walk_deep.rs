@@ -16,6 +16,7 @@ use crate::common::children::{alone, role};
 use crate::common::nobody::in_child_as_nobody;
 use crate::common::open_paths::open_below;
 use crate::directories::engines;
+use crate::limits::limit;
 
 /// Levels that no path and no descriptor table has room for.
 const LEVELS: usize = 32_768;
@@ -135,7 +136,7 @@ fn bush_below(bush: &OwnedFd, random: &mut Random) {
         return;
     }
     let mut at = open(bush, &name);
-    for _ in 0..random.below(30) {
+    for _ in 0..random.below(10) {
         let name = random.name('c');
         at = directory(&at, &name);
     }
@@ -427,6 +428,7 @@ fn files_of_a_deep_tree_are_opened_by_directory_and_name() {
         assert!(descriptors_open() <= before + 16);
         // Directories that are kept open are closed if no descriptor is left.
         let deepest = entries.iter().max_by_key(|entry| entry.depth()).unwrap();
+        limit(256);
         let mut hoard = Vec::new();
         while let Ok(file) = File::open("/dev/null") {
             hoard.push(file);
