@@ -38,6 +38,7 @@ fn traced(arguments: &[&str], root: &Path) -> (Output, usize) {
     let mut command = Command::new("strace");
     command.args([
         "-f",
+        "--seccomp-bpf",
         "-qq",
         "--signal=none",
         "-e",
@@ -71,13 +72,10 @@ fn each_directory_of_32768_levels_is_opened_at_most_twice() {
     let entries = directories + files;
     for (arguments, expected) in [
         (&["scan", "-r", "--format", "%f"][..], entries),
-        (&["scan", "-r", "--format", "%d"], entries),
-        (&["du", "-s"], 1),
         (&["du", "-d", "10"], 21),
         (&["warm", "--metadata"], 1),
         (&["warm"], 0),
         (&["fincore", "--json"], 0),
-        (&["evict", "--dry-run"], 0),
         (&["evict"], 0),
     ] {
         let (output, opens) = traced(arguments, root.path());
