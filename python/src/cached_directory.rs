@@ -11,7 +11,7 @@ use nowait::{FileType, Metadata, StatxMask};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
-use rustix::fs::{Mode, OFlags, RawDir};
+use rustix::fs::{CWD, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
 use crate::dir_entry::{DirEntry, Directory, Listed};
@@ -97,10 +97,15 @@ fn list(path: &Path, is_slow: impl Fn(usize) -> bool) -> Result<Option<Found>, E
         if count == 0 || kind == FileType::Unknown {
             kind = statx(nix::libc::AT_SYMLINK_NOFOLLOW).unwrap_or(kind);
         }
-        // A link that leads nowhere is no directory.
+        // A link that leads nowhere is no directory. It is resolved by its whole path, as os.walk() does:
+        // at most 40 links of a path are followed, so that a circle of links ends at the same level.
         let is_link = kind == FileType::Symlink;
+        let target = || {
+            let path = path.join(OsStr::from_bytes(name));
+            Metadata::statx(CWD, path, 0, StatxMask::TYPE)
+        };
         let is_directory = match is_link {
-            true => statx(0).is_ok_and(FileType::is_dir),
+            true => target().is_ok_and(|target| target.is_dir()),
             false => kind == FileType::Dir,
         };
         let listed = Listed::Named {

@@ -117,6 +117,24 @@ def test_links_are_followed(tmp_path):
     assert str(tmp_path / "a" / "link") in [path for path, _, _ in ours]
 
 
+def test_a_circle_of_links_ends_at_the_same_level(tmp_path):
+    build(tmp_path, {"a": {"b": {"c": "file"}}})
+    (tmp_path / "a" / "b" / "up").symlink_to("..")
+    for entries in [False, True]:
+        errors = []
+
+        def ours(*arguments, errors=errors, entries=entries, **options):
+            options |= {"onerror": errors.append, "entries": entries}
+            for path, directories, others in nowait.walk(*arguments, **options):
+                names = [[getattr(e, "name", e) for e in some] for some in (directories, others)]
+                yield path, *names
+
+        expected = walked(os.walk, tmp_path, followlinks=True)
+        assert walked(ours, tmp_path, followlinks=True) == expected
+        assert errors == []
+        assert len(expected) > 40
+
+
 def test_the_list_of_directories_may_be_edited(tmp_path):
     build(tmp_path, {name: {inner: {"x": "file"} for inner in "abc"} for name in "abcdef"})
     (tmp_path / "elsewhere").mkdir()

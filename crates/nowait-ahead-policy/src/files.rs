@@ -215,10 +215,10 @@ impl Files {
         let directory = state
             .directories
             .entry(dir.id())
-            .or_insert_with(|| FilesOfDirectory::new(dir.path().clone()));
+            .or_insert_with(|| FilesOfDirectory::new(dir.path()));
         // Two walks of a directory have different roots.
         directory.root = Some(root.clone());
-        directory.path = dir.path().clone();
+        directory.path = dir.path();
         if !directory.is_queued {
             directory.is_queued = true;
             state.queue.push_back(dir.id());

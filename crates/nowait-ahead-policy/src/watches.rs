@@ -51,7 +51,7 @@ impl Watches {
         if !self.seen.insert(id) {
             return;
         }
-        let path = self.root.join(&**found.dir().path());
+        let path = self.root.join(found.dir().path());
         let flags = WatchFlags::OPEN | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
         // Beyond the limit of watches (fs.inotify.max_user_watches) fewer directories are reported,
         // and the walk waits earlier.

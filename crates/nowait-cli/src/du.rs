@@ -17,14 +17,14 @@ mod usage;
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::ValueEnum;
-use nowait::scan::{Batch, Dir};
+use nowait::scan::Batch;
 use nowait::{Metadata, StatxMask, walk};
 use nowait_page_cache::Batches;
 use rustix::fs::CWD;
@@ -43,7 +43,7 @@ use exclude::Excluded;
 use report::{Form, Report, Totals};
 use seen_inodes::SeenInodes;
 use size_options::SizeOptions;
-use tree::{Over, Tree};
+use tree::Tree;
 use unit::Unit;
 use usage::Usage;
 
@@ -316,10 +316,12 @@ impl Counter<'_> {
     fn directory(&mut self, mut root: Root<'_>, usage: Usage) -> Result<(), Problem> {
         let path = root.path;
         let excluded = self.excluded.clone();
-        let options = walk::Options::new()
+        let mut options = walk::Options::new()
             .metadata(self.args.mask())
-            .one_filesystem(self.args.one_file_system)
-            .filter_dirs(move |path, _| !excluded.matches(path));
+            .one_filesystem(self.args.one_file_system);
+        if !self.args.exclude.is_empty() {
+            options = options.filter_dirs(move |path, _| !excluded.matches(path));
+        }
         let Some(batches) = Batches::open(path, &options, self.messages, self.stop) else {
             return self.line(path, usage);
         };
@@ -331,12 +333,14 @@ impl Counter<'_> {
                 Err(error) if error.operation() == "open" && root.is_unknown(&error) => {}
                 Err(error) => self.messages.error(path, false, &error),
             }
-            self.show(tree.over())?;
+            if tree.is_large() {
+                self.show(|show| tree.over(show))?;
+            }
         }
         // The sums of an interrupted walk are not those of the directories.
         match self.stop.asked() {
             true => Ok(()),
-            false => self.show(tree.rest()),
+            false => self.show(|show| tree.rest(show)),
         }
     }
 
@@ -347,16 +351,13 @@ impl Counter<'_> {
             .without_progress(|| report.line(path, usage))?)
     }
 
-    fn show(&mut self, over: Vec<Over>) -> Result<(), Problem> {
-        if over.is_empty() {
-            return Ok(());
-        }
+    fn show(
+        &mut self,
+        over: impl FnOnce(&mut dyn FnMut(&Path, Usage) -> io::Result<()>) -> io::Result<()>,
+    ) -> Result<(), Problem> {
         let report = &mut self.report;
-        self.messages.without_progress(|| {
-            let mut lines = over.iter();
-            lines.try_for_each(|over| report.line(&over.path, over.usage))
-        })?;
-        Ok(())
+        let mut line = |path: &Path, usage| report.line(path, usage);
+        Ok(self.messages.without_progress(|| over(&mut line))?)
     }
 
     /// Counts entries of one directory.
@@ -369,12 +370,12 @@ impl Counter<'_> {
         let Some(mut sum) = tree.directory(found.dir()) else {
             return Ok(());
         };
-        let directory = found.dir().path();
+        let directory = found.dir();
         for entry in found.iter() {
             let stat = match entry.metadata() {
                 Some(Ok(stat)) => stat,
                 Some(Err(error)) => {
-                    self.messages.error(directory, false, &error);
+                    self.messages.error(&directory.path(), false, &error);
                     root.unknown.extend(error.path().map(Path::to_owned));
                     continue;
                 }
@@ -384,11 +385,11 @@ impl Counter<'_> {
                 continue;
             }
             let is_directory = stat.is_dir();
-            if is_directory && is_ancestor(found.dir(), stat) {
+            if is_directory && found.dir().is_within((stat.dev(), stat.ino())) {
                 // A bind mount of an ancestor: it is counted there.
                 continue;
             }
-            let path = || directory.join(entry.file_name());
+            let path = || entry.path();
             if !self.args.exclude.is_empty() && self.excluded.matches(&path()) {
                 continue;
             }
@@ -427,12 +428,6 @@ fn with_one_slash(path: &Path) -> &Path {
         bytes = &bytes[..bytes.len() - 1];
     }
     Path::new(OsStr::from_bytes(bytes))
-}
-
-/// Returns true if a directory is `dir` or one of its ancestors.
-fn is_ancestor(dir: &Arc<Dir>, directory: &Metadata) -> bool {
-    let mut above = std::iter::successors(Some(dir), |dir| dir.parent());
-    above.any(|dir| dir.id() == (directory.dev(), directory.ino()))
 }
 
 impl Root<'_> {

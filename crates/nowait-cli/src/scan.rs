@@ -269,8 +269,9 @@ impl Scanner<'_> {
     }
 
     fn batch(&mut self, start: &Path, found: &Batch) -> Result<(), Problem> {
+        let directory = found.dir().path();
         for entry in found.iter() {
-            let Some(entry) = Entry::found(start, &entry, self.messages) else {
+            let Some(entry) = Entry::found(start, &directory, &entry, self.messages) else {
                 continue;
             };
             if self.is_wanted(entry.kind) {

@@ -43,7 +43,7 @@ impl Names {
         let root = root.as_os_str().as_bytes();
         let slash = usize::from(!root.ends_with(b"/"));
         Names {
-            directory: found.dir().path().clone(),
+            directory: found.dir().path(),
             root: root.len() + slash,
         }
     }
@@ -102,11 +102,11 @@ pub(crate) async fn entries(
             if entry.metadata.is_dir() {
                 let above = match &mut above {
                     Some(above) => above,
-                    above => above.insert(self_and_above(engine, found.dir().path()).await?),
+                    above => above.insert(self_and_above(engine, &found.dir().path()).await?),
                 };
                 if above.contains(&id(&entry.metadata)) {
                     let circle = rustix::io::Errno::LOOP.into();
-                    return Err(Error::io("walk", found.dir().path())(circle));
+                    return Err(Error::io("walk", &found.dir().path())(circle));
                 }
             }
             entries.push(entry);

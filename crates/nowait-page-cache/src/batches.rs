@@ -45,6 +45,11 @@ impl<'a> Batches<'a> {
             .blocking_open(root)
             .map_err(|error| report_error(reporter, root, true, &error))
             .ok()?;
+        Some(Batches::of(walk, stop))
+    }
+
+    /// The batches of a walk that was begun.
+    pub(crate) fn of(walk: Walk, stop: &'a Stop) -> Batches<'a> {
         let canceller = walk.canceller();
         let (to, listed) = mpsc::sync_channel(MAX_PENDING);
         // A thread that is not started does not give back what it owns, so it is sent the walk.
@@ -70,12 +75,12 @@ impl<'a> Batches<'a> {
             }
             Err(_) => Listing::Own(walk),
         };
-        Some(Batches {
+        Batches {
             listing,
             canceller,
             stop,
             stats: Stats::default(),
-        })
+        }
     }
 
     /// The work of the walk up to the last batch that was taken.

@@ -6,8 +6,8 @@
 //!  open with O_PATH ─► fstat: still of this type? ─► no lease for writing? ─► the same file for reading,
 //!                                                                            by /proc/thread-self/fd
 //! ```
-//! A file of a tree is opened relative to the tree's root, and no symbolic link is followed: a
-//! directory may be replaced by a link after it was listed.
+//! A file of a tree is opened relative to the tree's root or to a directory that is kept open, and no
+//! symbolic link is followed: a directory may be replaced by a link after it was listed.
 
 use std::fmt;
 use std::fs::File;
@@ -16,7 +16,9 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use nowait::{Handle, walk};
+use nowait::Handle;
+use nowait::scan::{Dir, DirEntry};
+use nowait::walk::{self, Opener};
 use rustix::fs::{Access, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
@@ -35,6 +37,8 @@ pub struct FileRef {
     kind: FileType,
     /// The tree in which the file was found; `None` if its path was given.
     tree: Option<Arc<TreeRoot>>,
+    /// The directory of a file that a walk has found.
+    dir: Option<Arc<Dir>>,
 }
 
 /// The reason why a file was not opened.
@@ -120,6 +124,15 @@ impl FileRef {
             inode,
             kind,
             tree: None,
+            dir: None,
+        }
+    }
+
+    /// A regular file of a tree that a walk has found.
+    pub fn found(tree: &Arc<TreeRoot>, path: PathBuf, entry: &DirEntry) -> FileRef {
+        FileRef {
+            dir: Some(entry.dir().clone()),
+            ..FileRef::in_tree(tree, path, entry.ino())
         }
     }
 
@@ -130,7 +143,19 @@ impl FileRef {
             inode,
             kind: FileType::RegularFile,
             tree: Some(tree.clone()),
+            dir: None,
         }
+    }
+
+    /// Opens several files. Consecutive files of one tree are opened relative to the same open
+    /// directories.
+    pub fn open_all(files: &[FileRef]) -> Vec<Result<(File, Stat), OpenError>> {
+        let mut tree = None;
+        let open = |file: &FileRef| {
+            tree = file.tree.as_ref().and_then(|tree| tree.opener().ok());
+            file.open()
+        };
+        files.iter().map(open).collect()
     }
 
     /// Opens the file for reading, with O_NOATIME if that is allowed. Returns its metadata, too.
@@ -187,9 +212,13 @@ impl FileRef {
 
     /// Opens the path.
     fn resolve(&self, flags: OFlags) -> Result<OwnedFd, OpenError> {
-        Ok(match &self.tree {
-            None => rustix::fs::open(&self.path, flags, Mode::empty())?,
-            Some(tree) => walk::open_beneath(&*tree.descriptor()?, tree.below(self), flags)?,
+        Ok(match (&self.tree, &self.dir) {
+            (None, _) => rustix::fs::open(&self.path, flags, Mode::empty())?,
+            (Some(tree), Some(dir)) => {
+                let name = self.path.file_name().unwrap_or_default();
+                tree.opener()?.open(dir, name, flags)?
+            }
+            (Some(tree), None) => walk::open_beneath(&*tree.opener()?, tree.below(self), flags)?,
         })
     }
 
@@ -266,43 +295,41 @@ pub struct TreeRoot {
     path: PathBuf,
     /// Device and inode number of the root.
     id: (u64, u64),
-    /// The open directory. It is closed when no caller uses it, because thousands of files of many
-    /// trees may wait to be opened.
-    open: Mutex<Weak<OwnedFd>>,
+    /// The open directory, and directories below that are kept open. They are closed when no caller
+    /// uses them, because thousands of files of many trees may wait to be opened.
+    opener: Mutex<Weak<Opener>>,
     absolute: OnceLock<PathBuf>,
 }
 
 impl TreeRoot {
     /// Opens the directory at `path` as a root.
-    pub fn open(path: &Path) -> Result<(Arc<TreeRoot>, Arc<OwnedFd>), Errno> {
-        let (opened, id) = directory(path)?;
-        let opened = Arc::new(opened);
+    pub fn open(path: &Path) -> Result<(Arc<TreeRoot>, Arc<Opener>), Errno> {
+        let (opener, id) = directory(path)?;
         let root = TreeRoot {
             path: path.to_path_buf(),
             id,
-            open: Mutex::new(Arc::downgrade(&opened)),
+            opener: Mutex::new(Arc::downgrade(&opener)),
             absolute: OnceLock::new(),
         };
-        Ok((Arc::new(root), opened))
+        Ok((Arc::new(root), opener))
     }
 
     /// The open directory. It is opened again if it was closed.
     ///
     /// # Errors
     /// ENOENT if the path now leads to another directory.
-    fn descriptor(&self) -> Result<Arc<OwnedFd>, Errno> {
+    fn opener(&self) -> Result<Arc<Opener>, Errno> {
         // A panic of another thread cannot leave the value inconsistent.
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(opened) = open.upgrade() {
-            return Ok(opened);
+        let mut known = self.opener.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(opener) = known.upgrade() {
+            return Ok(opener);
         }
-        let (opened, id) = directory(&self.path)?;
+        let (opener, id) = directory(&self.path)?;
         if id != self.id {
             return Err(Errno::NOENT);
         }
-        let opened = Arc::new(opened);
-        *open = Arc::downgrade(&opened);
-        Ok(opened)
+        *known = Arc::downgrade(&opener);
+        Ok(opener)
     }
 
     fn absolute(&self) -> io::Result<&Path> {
@@ -320,9 +347,11 @@ impl TreeRoot {
 }
 
 /// Opens a directory with O_PATH. Returns it with its device and inode number.
-fn directory(path: &Path) -> Result<(OwnedFd, (u64, u64)), Errno> {
+fn directory(path: &Path) -> Result<(Arc<Opener>, (u64, u64)), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
     let stat = rustix::fs::fstat(&opened)?;
-    Ok((opened, (stat.st_dev, stat.st_ino)))
+    let opener = Opener::new(opened)
+        .map_err(|error| error.errno().map_or(Errno::IO, Errno::from_raw_os_error))?;
+    Ok((Arc::new(opener), (stat.st_dev, stat.st_ino)))
 }

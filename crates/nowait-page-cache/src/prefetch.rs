@@ -310,7 +310,7 @@ impl<'a> Prefetcher<'a> {
         // Each of these calls may wait for a device or a server.
         let call = Call::new(move || {
             let begin = Instant::now();
-            let opened = files.iter().map(FileRef::open).collect();
+            let opened = FileRef::open_all(&files);
             drop(sender.send((opened, begin.elapsed())));
             Ok(0)
         });

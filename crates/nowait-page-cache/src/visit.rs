@@ -9,7 +9,7 @@ use std::path::Path;
 
 use nowait::scan::DirEntry;
 use nowait::{FileType, walk};
-use rustix::fs::{AtFlags, CWD};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::batches::Batches;
@@ -94,14 +94,24 @@ fn tree<E>(
 ) -> Result<(), E> {
     let pseudo = PseudoMounts::below(root);
     let options = pseudo.skipped_by(walking);
-    let Some(batches) = Batches::open(root, &options, reporter, stop) else {
-        return Ok(());
-    };
-    // The root stays open during the walk.
-    let (tree, _open) = match TreeRoot::open(root) {
+    // The root is resolved once, so that the walk and its files have the same one. It stays open
+    // during the walk.
+    let opened = TreeRoot::open(root).and_then(|(tree, open)| {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let listed = rustix::fs::openat(&*open, ".", flags, Mode::empty())?;
+        Ok((tree, open, listed))
+    });
+    let (tree, _open, listed) = match opened {
         Ok(opened) => opened,
         Err(why) => {
             failed(reporter, root, true, why.into());
+            return Ok(());
+        }
+    };
+    let batches = match options.from_fd_at(listed, root) {
+        Ok(walk) => Batches::of(walk, stop),
+        Err(error) => {
+            report_error(reporter, root, true, &error);
             return Ok(());
         }
     };
@@ -120,7 +130,7 @@ fn tree<E>(
             let path = entry.path();
             // Links are not followed here. Other types of files are skipped without a message.
             if kind(&entry, &path, reporter) == FileType::File {
-                each(FileRef::in_tree(&tree, path, entry.ino()))?;
+                each(FileRef::found(&tree, path, &entry))?;
             }
         }
     }

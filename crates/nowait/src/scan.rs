@@ -111,7 +111,7 @@ impl Options {
     /// ENOTDIR if the descriptor is not a directory; the errors of fstat(2), fstatfs(2) and
     /// lseek(2).
     pub fn from_fd(&self, fd: impl Into<OwnedFd>) -> Result<Scan> {
-        Ok(self.start(Directory::from_start(fd.into())?))
+        Ok(self.start(Directory::from_start(fd.into(), None)?))
     }
 
     pub(crate) fn start(&self, directory: impl Into<Arc<Directory>>) -> Scan {

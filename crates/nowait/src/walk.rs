@@ -39,10 +39,16 @@
 //!
 //! # Memory
 //! [`Options::max_buffered`] limits the entries in memory. A directory that waits to be opened is
-//! kept as its path: a directory with a million subdirectories takes the memory of a million paths.
+//! kept as its name: a directory with a million subdirectories takes the memory of a million names.
+//!
+//! # Deep trees
+//! Time, memory and system calls are proportional to the number of directories, however deep they
+//! are. Directories are opened relative to their parents, of which up to 64 are kept open, and at
+//! most a quarter of [`Options::descriptors`]. Paths may be longer than `PATH_MAX`.
 
 mod beneath;
 mod config;
+mod opener;
 mod stats;
 mod tree;
 mod waiting;
@@ -55,6 +61,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 pub use beneath::open_beneath;
+pub use opener::Opener;
 pub use stats::Stats;
 
 use config::{Config, Filter};
@@ -215,7 +222,17 @@ impl Options {
     /// ENOTDIR if the descriptor is not a directory; the errors of fstat(2), fstatfs(2) and
     /// lseek(2).
     pub fn from_fd(&self, root: impl Into<OwnedFd>) -> Result<Walk> {
-        Ok(self.start(Directory::from_start(root.into())?))
+        Ok(self.start(Directory::from_start(root.into(), None)?))
+    }
+
+    /// Begins a walk of an open directory. The paths of entries and errors begin with `path`, which
+    /// is not resolved.
+    ///
+    /// # Errors
+    /// As for [`from_fd`](Options::from_fd).
+    pub fn from_fd_at(&self, root: impl Into<OwnedFd>, path: impl AsRef<Path>) -> Result<Walk> {
+        let path = Some(path.as_ref().into());
+        Ok(self.start(Directory::from_start(root.into(), path)?))
     }
 
     fn start(&self, root: Directory) -> Walk {

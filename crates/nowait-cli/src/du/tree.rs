@@ -9,9 +9,9 @@
 //! are to come. When it has no owner left, all entries were returned. Memory therefore holds
 //! little more than the walk itself does.
 
-use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Acquire;
 use std::sync::atomic::fence;
@@ -33,8 +33,7 @@ pub struct Tree {
     /// The depth of the deepest shown directories. Entries below are added to these directories.
     depth: usize,
     records: HashMap<Key, Record>,
-    /// Directories that were counted in another tree.
-    skipped: HashSet<PathBuf>,
+    skipped: Skipped,
     /// The number of records from which complete directories are searched for.
     many: usize,
 }
@@ -45,7 +44,8 @@ type Key = *const Dir;
 /// A directory of which entries were returned.
 struct Record {
     dir: Weak<Dir>,
-    path: PathBuf,
+    /// The name in the parent; that of the root is empty.
+    name: OsString,
     depth: usize,
     above: Option<Key>,
     usage: Usage,
@@ -53,20 +53,26 @@ struct Record {
     below: HashMap<OsString, Usage>,
 }
 
-/// A complete directory.
-pub struct Over {
-    pub path: PathBuf,
-    /// The total of the directory and everything below it.
-    pub usage: Usage,
+/// Directories that were counted in another tree, and those below them.
+#[derive(Default)]
+struct Skipped {
+    /// The names of those that were found, by their parents.
+    names: HashMap<Key, (Weak<Dir>, HashSet<OsString>)>,
+    /// Those of which entries were returned.
+    entered: HashMap<Key, Weak<Dir>>,
 }
 
 /// Adds the entries of one directory to the record that counts them.
 pub struct Sum<'a> {
     record: &'a mut Record,
-    skipped: &'a mut HashSet<PathBuf>,
-    dir: &'a Dir,
+    skipped: &'a mut Skipped,
+    dir: &'a Arc<Dir>,
     depth: usize,
 }
+
+/// A function that takes each complete directory: its path, and the total of the directory and
+/// everything below it.
+type Show<'a, E> = dyn FnMut(&Path, Usage) -> Result<(), E> + 'a;
 
 impl Tree {
     /// The tree of a root directory. `usage` is that of the root directory alone.
@@ -76,20 +82,17 @@ impl Tree {
             usage,
             depth,
             records: HashMap::new(),
-            skipped: HashSet::new(),
+            skipped: Skipped::default(),
             many: FEW,
         }
     }
 
     /// The sum for the entries of a directory; `None` if the directory is not to be counted.
     pub fn directory<'a>(&'a mut self, dir: &'a Arc<Dir>) -> Option<Sum<'a>> {
-        if !self.skipped.is_empty() && self.is_skipped(dir) {
+        if self.skipped.contains(dir) {
             return None;
         }
-        let mut shown = dir;
-        while shown.depth() > self.depth {
-            shown = shown.parent()?;
-        }
+        let shown = dir.ancestor(dir.depth().min(self.depth))?;
         self.begin(shown);
         Some(Sum {
             record: self.records.get_mut(&Arc::as_ptr(shown))?,
@@ -99,11 +102,6 @@ impl Tree {
         })
     }
 
-    fn is_skipped(&self, dir: &Arc<Dir>) -> bool {
-        let mut above = std::iter::successors(Some(dir), |dir| dir.parent());
-        above.any(|dir| self.skipped.contains(&**dir.path()))
-    }
-
     /// Adds a record for a directory, if there is none.
     fn begin(&mut self, dir: &Arc<Dir>) {
         let key = Arc::as_ptr(dir);
@@ -111,21 +109,20 @@ impl Tree {
             return;
         }
         let above = dir.parent().map(Arc::as_ptr);
+        let name = dir.name().to_owned();
         let usage = match above {
             None => self.usage,
             // A directory that has replaced another one meanwhile may not have been in a batch.
             Some(above) => {
                 let above = self.records.get_mut(&above);
-                let name = dir.path().file_name();
                 above
-                    .zip(name)
-                    .and_then(|(above, name)| above.below.remove(name))
+                    .and_then(|above| above.below.remove(&name))
                     .unwrap_or_default()
             }
         };
         let record = Record {
             dir: Arc::downgrade(dir),
-            path: dir.path().to_path_buf(),
+            name,
             depth: dir.depth(),
             above,
             usage,
@@ -134,31 +131,33 @@ impl Tree {
         self.records.insert(key, record);
     }
 
-    /// Removes and returns complete directories if there are many records. A directory comes after
-    /// its subdirectories.
-    pub fn over(&mut self) -> Vec<Over> {
-        if self.records.len() < self.many {
-            return Vec::new();
-        }
+    /// Returns true if there are so many records that complete directories are to be removed.
+    pub fn is_large(&self) -> bool {
+        self.records.len() >= self.many
+    }
+
+    /// Removes and shows complete directories. A directory comes after its subdirectories.
+    pub fn over<E>(&mut self, show: &mut Show<'_, E>) -> Result<(), E> {
         let over = self.take(|record| record.dir.strong_count() == 0);
         self.many = (2 * self.records.len()).max(FEW);
-        over
+        self.skipped.forget();
+        self.show(over, show)
     }
 
-    /// All remaining directories, at the end of the walk.
-    pub fn rest(mut self) -> Vec<Over> {
-        let mut over = self.take(|_| true);
+    /// Shows all remaining directories, at the end of the walk.
+    pub fn rest<E>(mut self, show: &mut Show<'_, E>) -> Result<(), E> {
+        let over = self.take(|_| true);
+        let is_empty = !over.values().any(|record| record.above.is_none());
+        self.show(over, show)?;
         // An empty root was not in a batch.
-        if over.last().is_none_or(|last| last.path != self.root) {
-            over.push(Over {
-                path: self.root,
-                usage: self.usage,
-            });
+        match is_empty {
+            true => show(&self.root, self.usage),
+            false => Ok(()),
         }
-        over
     }
 
-    fn take(&mut self, is_over: impl Fn(&Record) -> bool) -> Vec<Over> {
+    /// Removes complete directories. Their usage is then that of everything below them, too.
+    fn take(&mut self, is_over: impl Fn(&Record) -> bool) -> HashMap<Key, Record> {
         let records = self.records.iter();
         let mut keys: Vec<(usize, Key)> = records.map(|(key, r)| (r.depth, *key)).collect();
         keys.sort_unstable();
@@ -172,32 +171,162 @@ impl Tree {
                 taken.extend(self.records.remove_entry(key));
             }
         }
-        let mut over = Vec::with_capacity(taken.len());
         // The deepest directories first, because their totals are added to their parents.
         for (_, key) in keys.into_iter().rev() {
-            let Some(record) = taken.remove(&key) else {
+            let Some(record) = taken.get_mut(&key) else {
                 continue;
             };
-            let mut usage = record.usage;
-            for (name, below) in record.below {
-                usage += below;
-                over.push(Over {
-                    path: record.path.join(name),
-                    usage: below,
-                });
+            for below in record.below.values() {
+                record.usage += *below;
             }
+            let usage = record.usage;
             if let Some(above) = record.above
                 && let Some(above) = taken.get_mut(&above).or(self.records.get_mut(&above))
             {
                 above.usage += usage;
             }
-            over.push(Over {
-                path: record.path,
-                usage,
-            });
         }
-        over.sort_by(|a, b| outwards(&a.path, &b.path));
-        over
+        taken
+    }
+
+    /// Shows directories that were taken, those of one parent in the order of their names.
+    fn show<E>(&self, mut taken: HashMap<Key, Record>, show: &mut Show<'_, E>) -> Result<(), E> {
+        let mut below: HashMap<Option<Key>, Vec<Key>> = HashMap::new();
+        for (key, record) in &taken {
+            below.entry(record.above).or_default().push(*key);
+        }
+        let is_top = |above: &&Option<Key>| above.is_none_or(|above| !taken.contains_key(&above));
+        let tops: Vec<Option<Key>> = below.keys().filter(is_top).copied().collect();
+        for above in tops {
+            let mut path = above.map_or_else(Vec::new, |above| self.path(above));
+            let mut stack = vec![Level {
+                start: path.len(),
+                below: by_name(below.remove(&above), &taken, HashMap::new()),
+                usage: None,
+            }];
+            while let Some(level) = stack.last_mut() {
+                let Some((name, one)) = level.below.pop() else {
+                    if let Some(usage) = level.usage {
+                        show(Path::new(OsStr::from_bytes(&path)), usage)?;
+                    }
+                    path.truncate(level.start);
+                    stack.pop();
+                    continue;
+                };
+                let start = path.len();
+                append(&mut path, &name);
+                match one {
+                    Below::Alone(usage) => {
+                        show(Path::new(OsStr::from_bytes(&path)), usage)?;
+                        path.truncate(start);
+                    }
+                    Below::Record(key) => {
+                        let Some(record) = taken.remove(&key) else {
+                            continue;
+                        };
+                        if record.above.is_none() {
+                            path.extend_from_slice(self.root.as_os_str().as_bytes());
+                        }
+                        stack.push(Level {
+                            start,
+                            below: by_name(below.remove(&Some(key)), &taken, record.below),
+                            usage: Some(record.usage),
+                        });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The path of a directory that has a record.
+    fn path(&self, key: Key) -> Vec<u8> {
+        let above = |record: &&Record| self.records.get(&record.above?);
+        let records = std::iter::successors(self.records.get(&key), above);
+        let mut names: Vec<&OsStr> = records.map(|record| &*record.name).collect();
+        let mut path = self.root.as_os_str().as_bytes().to_vec();
+        // The last one is the root.
+        names.pop();
+        for name in names.iter().rev() {
+            append(&mut path, name);
+        }
+        path
+    }
+}
+
+/// A directory whose subdirectories are being shown.
+struct Level {
+    /// The length of the path of its parent.
+    start: usize,
+    /// Its subdirectories, the next one at the end.
+    below: Vec<(OsString, Below)>,
+    /// `None` if the directory itself is not shown.
+    usage: Option<Usage>,
+}
+
+/// A subdirectory, with or without a record.
+enum Below {
+    Record(Key),
+    Alone(Usage),
+}
+
+/// The subdirectories of a directory, the first one at the end.
+fn by_name(
+    records: Option<Vec<Key>>,
+    taken: &HashMap<Key, Record>,
+    alone: HashMap<OsString, Usage>,
+) -> Vec<(OsString, Below)> {
+    let alone = alone.into_iter();
+    let mut below: Vec<_> = alone
+        .map(|(name, usage)| (name, Below::Alone(usage)))
+        .collect();
+    for key in records.unwrap_or_default() {
+        if let Some(record) = taken.get(&key) {
+            below.push((record.name.clone(), Below::Record(key)));
+        }
+    }
+    below.sort_by(|(a, _), (b, _)| b.cmp(a));
+    below
+}
+
+/// Appends a name to a path. The name of a root is empty.
+fn append(path: &mut Vec<u8>, name: &OsStr) {
+    if !name.is_empty() && path.last().is_some_and(|last| *last != b'/') {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name.as_bytes());
+}
+
+impl Skipped {
+    /// Returns true if a directory is one of these. A directory is asked about after its parent,
+    /// because entries of the parent are returned first.
+    fn contains(&mut self, dir: &Arc<Dir>) -> bool {
+        if self.names.is_empty() {
+            return false;
+        }
+        let Some(parent) = dir.parent().map(Arc::as_ptr) else {
+            return false;
+        };
+        let named = |(_, names): &(_, HashSet<OsString>)| names.contains(dir.name());
+        let is_skipped =
+            self.entered.contains_key(&parent) || self.names.get(&parent).is_some_and(named);
+        if is_skipped {
+            self.entered.insert(Arc::as_ptr(dir), Arc::downgrade(dir));
+        }
+        is_skipped
+    }
+
+    fn insert(&mut self, parent: &Arc<Dir>, name: &OsStr) {
+        let key = Arc::as_ptr(parent);
+        let of_parent = self.names.entry(key);
+        let of_parent = of_parent.or_insert_with(|| (Arc::downgrade(parent), HashSet::new()));
+        of_parent.1.insert(name.to_owned());
+    }
+
+    /// Removes the directories of which no more entries are to come.
+    fn forget(&mut self) {
+        self.names.retain(|_, (dir, _)| dir.strong_count() > 0);
+        self.entered.retain(|_, dir| dir.strong_count() > 0);
     }
 }
 
@@ -218,16 +347,7 @@ impl Sum<'_> {
 
     /// Skips a subdirectory that was counted in another tree, and everything below it.
     pub fn skip(&mut self, name: &OsStr) {
-        self.skipped.insert(self.dir.path().join(name));
-    }
-}
-
-/// The order by path, except that a directory comes after everything below it.
-fn outwards(a: &Path, b: &Path) -> Ordering {
-    match a.cmp(b) {
-        Ordering::Less if b.starts_with(a) => Ordering::Greater,
-        Ordering::Greater if a.starts_with(b) => Ordering::Less,
-        order => order,
+        self.skipped.insert(self.dir, name);
     }
 }
 
@@ -263,14 +383,10 @@ mod tests {
             completed.set(is_over || Some(record.depth) == deepest);
             is_over
         });
-        let taken: HashSet<&Path> = over.iter().map(|over| over.path.as_path()).collect();
+        assert!(!over.is_empty());
         for record in tree.records.values() {
-            let mut above = record.path.ancestors().skip(1);
-            assert!(
-                !above.any(|above| taken.contains(above)),
-                "{:?}",
-                record.path
-            );
+            let above = record.above.and_then(|above| over.get(&above));
+            assert!(above.is_none(), "{:?}", record.name);
         }
     }
 }

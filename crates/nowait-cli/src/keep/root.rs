@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::ops::Bound;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nowait::walk;
+use nowait::walk::{self, Opener};
 use nowait_page_cache::{
     FileRef, Given, Kinds, OpenError, PseudoDevices, Reporter, TreeRoot, given,
 };
@@ -36,7 +36,7 @@ pub struct Root {
     pub directories: BTreeMap<Arc<Path>, Box<Directory>>,
     /// The tree, if the path is a directory; and the open directory while files are examined.
     tree: Option<Arc<TreeRoot>>,
-    open: Option<Arc<OwnedFd>>,
+    open: Option<Arc<Opener>>,
     /// The watches of the directories that the path leads through, and how many of these have none.
     way: Vec<(i32, Purpose)>,
     way_unwatched: u64,
@@ -198,7 +198,7 @@ impl Root {
     }
 
     /// The open root directory.
-    fn root(&mut self) -> Result<Arc<OwnedFd>, Errno> {
+    fn root(&mut self) -> Result<Arc<Opener>, Errno> {
         if let Some(open) = &self.open {
             return Ok(open.clone());
         }
@@ -249,7 +249,7 @@ impl Root {
     /// Lists one directory. Returns the names of the directories in it.
     fn list_one(
         &mut self,
-        root: &OwnedFd,
+        root: &Opener,
         path: &Arc<Path>,
         new: bool,
         root_device: u64,
@@ -431,7 +431,7 @@ pub enum Changed {
 }
 
 /// Opens a file below a root. No symbolic link is followed.
-fn open(root: &OwnedFd, relative: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+fn open(root: impl AsFd, relative: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     walk::open_beneath(root, relative, flags)
         .map_err(|e| e.errno().map_or(Errno::IO, Errno::from_raw_os_error))
 }

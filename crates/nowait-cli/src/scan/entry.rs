@@ -35,9 +35,13 @@ pub struct Entry<'a> {
 pub type Xattr = (Vec<u8>, Option<Vec<u8>>);
 
 impl<'a> Entry<'a> {
-    /// An entry of a batch. Returns `None` if the file was removed meanwhile. Errors are reported.
-    pub fn found(start: &'a Path, found: &'a DirEntry, messages: &Messages) -> Option<Entry<'a>> {
-        let directory: &Path = found.dir().path();
+    /// An entry of a batch, whose directory has this path. Returns `None` if the file was removed meanwhile. Errors are reported.
+    pub fn found(
+        start: &'a Path,
+        directory: &'a Path,
+        found: &'a DirEntry,
+        messages: &Messages,
+    ) -> Option<Entry<'a>> {
         let is_gone = |error: &nowait::Error| {
             messages.error(directory, false, error);
             error.errno() == Some(libc::ENOENT)

@@ -155,7 +155,7 @@ impl Warmer<'_> {
     }
 
     fn found(&mut self, found: &nowait::scan::Batch, messages: &Messages) {
-        let directory = found.dir().path();
+        let directory = &*found.dir().path();
         for entry in found.iter() {
             match entry.metadata() {
                 Some(Err(error)) => messages.error(directory, false, &error),

@@ -69,13 +69,13 @@ impl Directory {
     }
 
     /// Converts an open directory and seeks to its beginning.
-    pub(crate) fn from_start(fd: OwnedFd) -> Result<Directory> {
-        Directory::at(fd, 0)
+    pub(crate) fn from_start(fd: OwnedFd, path: Option<Arc<Path>>) -> Result<Directory> {
+        Directory::at(fd, path, 0)
     }
 
     /// Converts an open directory and seeks to a position.
-    pub(super) fn at(fd: OwnedFd, position: u64) -> Result<Directory> {
-        let directory = Directory::new(fd, None, None)?;
+    pub(super) fn at(fd: OwnedFd, path: Option<Arc<Path>>, position: u64) -> Result<Directory> {
+        let directory = Directory::new(fd, path, None)?;
         match rustix::fs::seek(&directory, SeekFrom::Start(position)) {
             Ok(_) => Ok(directory),
             Err(errno) => Err(directory.failed("lseek", errno)),

@@ -357,7 +357,7 @@ impl DirEntry {
 
     /// The path: that of the directory, joined with the name.
     pub fn path(&self) -> PathBuf {
-        self.dir().path().join(self.file_name())
+        self.dir().path_of(self.file_name_c().to_bytes())
     }
 
     /// The depth below the root: 1 for an entry of the root itself.

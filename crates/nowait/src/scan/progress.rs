@@ -439,7 +439,7 @@ impl Progress {
             };
             self.output
                 .errors
-                .push_back(error.on(self.dir.known_path()));
+                .push_back(error.on(self.dir.known_path().as_ref()));
         }
         let room = self.config.max_entries.saturating_sub(self.stats.listed);
         if rows.len() as u64 >= room {

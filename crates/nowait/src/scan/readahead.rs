@@ -76,7 +76,7 @@ pub fn readahead_from(
     position: u64,
     options: &Options,
 ) -> Result<(Readahead, u64)> {
-    let directory = Arc::new(Directory::at(directory.into(), position)?);
+    let directory = Arc::new(Directory::at(directory.into(), None, position)?);
     let options = options.dropping();
     let (rows, next) = list::first(&directory, position, options.get_max_entries())?;
     let dir = Arc::new(Dir::root(&directory));

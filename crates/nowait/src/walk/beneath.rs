@@ -115,6 +115,16 @@ pub(super) fn following(at: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Resul
     in_pieces(at, path, flags, open)
 }
 
+/// Opens the directory this many levels above `at`, without reading it.
+pub(super) fn ascending(at: BorrowedFd<'_>, levels: usize) -> Result<OwnedFd, Errno> {
+    in_pieces(
+        at,
+        &vec![".."; levels].join("/").into_bytes(),
+        THROUGH,
+        open,
+    )
+}
+
 /// The flags for opening a directory only as the start of a further open.
 const THROUGH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 

@@ -1,25 +1,26 @@
 //! The tree of a walk: open directories, directories that wait to be opened, and results.
 //!
 //! ```text
-//!  waiting (paths) ─► open ─► small: listed and queried by that worker, in one piece
+//!  waiting (names) ─► open ─► small: listed and queried by that worker, in one piece
 //!                             large: one of the open directories, whose pieces all workers share
 //! ```
+//!
+//! A directory with subdirectories that wait is kept open by the [`Opener`], which opens them. Those
+//! take at most a quarter of the descriptors.
 //!
 //! The subdirectories of a directory are opened in the order of its batches, before those of other
 //! directories. Directories created in sequence usually have ascending disk addresses, and programs
 //! often read them in that order.
 
 use std::collections::VecDeque;
-use std::ffi::OsStr;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::metadata::FileType;
 
-use super::beneath::{beneath, following};
 use super::config::Config;
+use super::opener::{KEPT, KEPT_PER_THREAD, Opener};
 use super::stats::Stats;
 use super::waiting::{Waiting, WaitingList};
 use crate::error::{Error, ErrorKind, Result};
@@ -40,8 +41,8 @@ const SHORTAGE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Tree {
     config: Arc<Config>,
-    /// `None` when no directory below it remains to be opened.
-    root: Option<Arc<Directory>>,
+    /// `None` when no directory remains to be opened.
+    opener: Option<Arc<Opener>>,
     workers: usize,
     /// Directories that have been found and not yet opened.
     waiting: WaitingList,
@@ -65,6 +66,7 @@ pub(super) struct Tree {
 #[derive(Debug)]
 struct Branch {
     id: u64,
+    directory: Arc<Directory>,
     progress: Progress,
 }
 
@@ -72,7 +74,7 @@ struct Branch {
 pub(super) enum Piece {
     Open {
         waiting: Waiting,
-        root: Arc<Directory>,
+        opener: Arc<Opener>,
         config: Arc<Config>,
         /// No other directory of the walk is open meanwhile.
         alone: bool,
@@ -93,6 +95,7 @@ pub(super) enum Done {
 
 /// A directory that was opened, and the progress of the worker that opened it.
 pub(super) struct Opened {
+    directory: Arc<Directory>,
     progress: Progress,
     ready: Vec<Result<Batch>>,
 }
@@ -111,14 +114,15 @@ impl Tree {
     pub(super) fn new(root: &Arc<Directory>, config: Config) -> Tree {
         let branch = Branch {
             id: 0,
+            directory: root.clone(),
             progress: config.scan.progress(root, Arc::new(Dir::root(root))),
         };
         Tree {
             workers: branch.progress.max_workers(),
             descriptors: config.descriptors,
             may_wait: true,
+            opener: Some(Arc::new(Opener::of(root.clone(), config.scan.follows()))),
             config: Arc::new(config),
-            root: Some(root.clone()),
             waiting: WaitingList::default(),
             open: vec![branch],
             opening: 0,
@@ -149,7 +153,8 @@ impl Tree {
     /// The number of descriptors that are open or about to be.
     fn descriptors(&self) -> usize {
         let open = self.open.iter().map(|branch| branch.progress.descriptors());
-        1 + self.opening + open.sum::<usize>()
+        let kept = self.opener.as_ref().map_or(0, |opener| opener.kept());
+        1 + self.opening + open.sum::<usize>() + kept
     }
 
     /// The permissions that follow from the walk's limits of entries and descriptors.
@@ -162,8 +167,17 @@ impl Tree {
         }
     }
 
+    /// The maximum number of directories that are kept open.
+    fn most_kept(&self) -> usize {
+        let quarter = self.descriptors / 4;
+        (KEPT_PER_THREAD * self.workers).min(KEPT).min(quarter)
+    }
+
     /// Passes the current permissions to every open directory.
     fn update_allowed(&mut self) {
+        if let Some(opener) = &self.opener {
+            opener.set_limit(self.most_kept());
+        }
         let allowed = self.allowed();
         for branch in &mut self.open {
             branch.progress.allow(allowed);
@@ -184,27 +198,29 @@ impl Tree {
         while let Some(batch) = branch.progress.pop_ready() {
             ready.push(batch);
         }
+        let directory = branch.directory.clone();
         if branch.progress.is_over() {
             let stats = self.open.swap_remove(at).progress.stats();
             self.stats.scan = self.stats.scan.plus(stats);
         }
-        self.add_results(ready);
+        self.add_results(ready, &directory);
     }
 
     /// Stores the results of a directory. Its subdirectories are added to the waiting ones.
-    fn add_results(&mut self, batches: Vec<Result<Batch>>) {
+    fn add_results(&mut self, batches: Vec<Result<Batch>>, directory: &Arc<Directory>) {
         for batch in batches {
             if let Ok(batch) = &batch {
                 self.ready_entries += batch.len();
                 if batch.dir().depth() < self.config.depth {
-                    self.add_subdirectories(batch);
+                    self.add_subdirectories(batch, directory);
                 }
             }
             self.ready.push_back(batch);
         }
     }
 
-    fn add_subdirectories(&mut self, batch: &Batch) {
+    fn add_subdirectories(&mut self, batch: &Batch, directory: &Arc<Directory>) {
+        let before = self.waiting.len();
         for (name, kind, sure) in batch.kinds() {
             let is_uncertain = match kind {
                 FileType::Dir => !sure,
@@ -214,9 +230,14 @@ impl Tree {
             };
             self.waiting.push(Waiting {
                 parent: batch.dir().clone(),
-                path: batch.dir().path().join(OsStr::from_bytes(name)).into(),
+                name: name.into(),
                 is_uncertain,
             });
+        }
+        if self.waiting.len() > before
+            && let Some(opener) = &self.opener
+        {
+            opener.keep(batch.dir(), directory);
         }
     }
 
@@ -224,14 +245,22 @@ impl Tree {
         self.opening -= 1;
         let error = match opened {
             Ok(opened) => {
-                let Opened { progress, ready } = *opened;
+                let Opened {
+                    directory,
+                    progress,
+                    ready,
+                } = *opened;
                 self.stats.directories += 1;
                 self.descriptors = self.config.descriptors.min(self.descriptors + 1);
                 self.may_wait = true;
-                self.add_results(ready);
+                self.add_results(ready, &directory);
                 let (id, at) = (self.next, self.open.len());
                 self.next += 1;
-                self.open.push(Branch { id, progress });
+                self.open.push(Branch {
+                    id,
+                    directory,
+                    progress,
+                });
                 return self.collect_results(at);
             }
             Err(Refused::OtherFilesystem | Refused::Filtered) => return,
@@ -254,9 +283,9 @@ impl Tree {
             }
             Err(Refused::Os(errno)) => {
                 self.may_wait &= !retry::is_shortage(errno);
-                Error::os("open", errno).on(Some(&waiting.path))
+                Error::os("open", errno).on(Some(&waiting.path()))
             }
-            Err(Refused::Cycle) => Error::new("walk", ErrorKind::Cycle).on(Some(&waiting.path)),
+            Err(Refused::Cycle) => Error::new("walk", ErrorKind::Cycle).on(Some(&waiting.path())),
             Err(Refused::Error(error)) => error,
         };
         self.ready.push_back(Err(error));
@@ -266,47 +295,47 @@ impl Tree {
 /// Opens a directory, unless it is not to be entered.
 fn enter(
     waiting: &Waiting,
-    root: &Directory,
+    opener: &Opener,
     config: &Config,
     may_wait: bool,
     over: &dyn Fn() -> bool,
 ) -> Result<Opened, Refused> {
     let parent = &waiting.parent;
     if let Some(filter) = &config.filter {
-        match filter.enters(&waiting.path, parent.depth() + 1) {
+        let path = waiting.path();
+        match filter.enters(&path, parent.depth() + 1) {
             Some(true) => {}
             Some(false) => return Err(Refused::Filtered),
             None => {
                 let error = Error::os("filter_dirs", Errno::IO);
-                return Err(Refused::Error(error.on(Some(&waiting.path))));
+                return Err(Refused::Error(error.on(Some(&path))));
             }
         }
     }
-    let relative = parent.relative(&waiting.path);
-    let open = || match config.scan.follows() {
-        true => following(root.as_fd(), relative, FLAGS),
-        false => beneath(root.as_fd(), relative, FLAGS),
-    };
+    let root = opener.root();
+    let open = || opener.open_in(parent, &waiting.name, FLAGS);
     let fd = match open() {
         Err(errno) if retry::is_shortage(errno) && may_wait => open_later(open, over),
         opened => opened,
     };
     let fd = fd.map_err(Refused::Os)?;
-    let path = Some(waiting.path.clone());
-    let directory = Directory::new(fd, path, Some(root)).map_err(Refused::Error)?;
+    let failed = |error: Error| Refused::Error(error.on(Some(&waiting.path())));
+    let directory = Directory::new(fd, None, Some(root)).map_err(failed)?;
     if config.one_filesystem && directory.device() != root.device() {
         return Err(Refused::OtherFilesystem);
     }
-    if parent.is_within(&directory) {
+    if parent.is_within(directory.id()) {
         return Err(Refused::Cycle);
     }
-    let dir = Arc::new(Dir::below(parent, waiting.path.clone(), &directory));
-    let mut progress = config.scan.progress(&Arc::new(directory), dir);
+    let dir = Arc::new(Dir::below(parent, &waiting.name, &directory));
+    let directory = Arc::new(directory);
+    let mut progress = config.scan.progress(&directory, dir);
     progress.allow(Allowed {
         list: true,
         split: false,
     });
     Ok(Opened {
+        directory,
         progress,
         ready: Vec::new(),
     })
@@ -360,7 +389,7 @@ impl Job for Tree {
             self.update_allowed();
             return of_open;
         }
-        let root = self.root.clone()?;
+        let opener = self.opener.clone()?;
         let waiting = self.waiting.pop()?;
         let alone = !self.allowed().split;
         let may_wait = alone && self.may_wait;
@@ -368,7 +397,7 @@ impl Job for Tree {
         self.update_allowed();
         Some(Piece::Open {
             waiting,
-            root,
+            opener,
             config: self.config.clone(),
             alone,
             may_wait,
@@ -380,12 +409,12 @@ impl Job for Tree {
             Piece::Of(id, piece) => Done::Of(id, Box::new(Progress::run(piece, until, over))),
             Piece::Open {
                 waiting,
-                root,
+                opener,
                 config,
                 alone,
                 may_wait,
             } => {
-                let opened = enter(&waiting, &root, &config, may_wait, over);
+                let opened = enter(&waiting, &opener, &config, may_wait, over);
                 let opened = opened.map(|opened| scan_small(opened, until, over));
                 Done::Opened {
                     waiting,
@@ -445,12 +474,12 @@ impl Job for Tree {
 
     fn close(&mut self) {
         if self.waiting.is_empty() && self.open.is_empty() && self.opening == 0 {
-            self.root = None;
+            self.opener = None;
         }
     }
 
     fn clear(&mut self) {
-        self.root = None;
+        self.opener = None;
         self.waiting.clear();
         self.open.clear();
         self.ready.clear();

@@ -11,7 +11,7 @@ use crate::directories::{
 };
 
 /// Limits the number of descriptors of this process.
-fn limit(descriptors: u64) {
+pub fn limit(descriptors: u64) {
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(
         Resource::Nofile,

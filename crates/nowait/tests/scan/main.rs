@@ -27,5 +27,6 @@ mod readahead;
 mod small;
 mod stall;
 mod walk_bounds;
+mod walk_deep;
 mod walk_tree;
 mod xattrs;

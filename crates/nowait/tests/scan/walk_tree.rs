@@ -156,7 +156,7 @@ fn orders_hold_within_each_directory() {
         let mut last = BTreeMap::new();
         for found in walk.map(Result::unwrap) {
             let name = found.file_name().to_owned();
-            if let Some(before) = last.insert(found.dir().path().clone(), name.clone()) {
+            if let Some(before) = last.insert(found.dir().path(), name.clone()) {
                 assert!(
                     before < name,
                     "{} after {}",
@@ -390,7 +390,7 @@ fn directories_that_become_unreadable_midway_are_errors_among_the_rest() {
         let options = options(&engine).max_buffered(1_000, 1 << 20);
         let mut walk = options.blocking_open(root).unwrap();
         let first = walk.blocking_batch().unwrap().unwrap();
-        assert_eq!(&**first.dir().path(), root);
+        assert_eq!(&*first.dir().path(), root);
         permit(0o000);
         let (mut names, mut errors) = (BTreeMap::new(), HashSet::new());
         for found in walk {
