@@ -80,7 +80,7 @@ impl Budget {
 
     /// The memory in bytes that is available at this moment.
     pub fn unused(&self) -> u64 {
-        self.memory.available()
+        available(&self.groups)
     }
 
     /// The total number of bytes that may be read.
