@@ -49,7 +49,7 @@ fetch_unstable() {
     # shellcheck disable=SC2016 # apt-get replaces it
     mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' |
         head -n 1)
-    if [[ -z $mirror ]]; then return; fi
+    [[ $mirror ]] || die "no mirror of Debian in this machine's apt sources"
     mkdir -p "$lists/partial" "$store/apt/cache/archives/partial"
     {
         printf 'Types: deb\nURIs: %s\nSuites: unstable\nComponents: main\nTargets: Packages\n' "$mirror"
@@ -82,9 +82,10 @@ kernel_packages() {
 # of Debian unstable.
 get_kernel() {
     local version=$1 package deb tree
-    # The options that fetch_unstable adds are for this kernel only.
-    local apt_options=("${apt_options[@]}") fetch=fetch_lists
+    local fetch=fetch_lists
     if [[ $version == newest ]]; then
+        # The options that fetch_unstable adds are for this kernel only.
+        local apt_options=("${apt_options[@]}")
         fetch=fetch_unstable
         fetch_unstable
     fi
