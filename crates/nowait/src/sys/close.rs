@@ -1,8 +1,5 @@
-//! close(2), with its result.
-#![allow(
-    unsafe_code,
-    reason = "the standard library drops the result of close(2)"
-)]
+//! close(2), with its result. The standard library drops it.
+#![allow(unsafe_code)]
 
 use std::os::fd::{IntoRawFd, OwnedFd};
 
