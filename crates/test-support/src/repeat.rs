@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::pages;
 
 /// A test that was disturbed this often fails: the machine is not fit for it.
-const MOST: usize = 1000;
+const MAX_TRIES: usize = 1000;
 
 /// A disturbance that makes a try of a test fail, although nothing is wrong.
 #[derive(Clone, Copy)]
@@ -135,7 +135,7 @@ pub fn repeat<T, E: std::fmt::Debug>(
         };
         eprintln!("{what}: try {tries} is repeated: {proof}: {failure:?}");
         assert!(
-            tries < MOST,
+            tries < MAX_TRIES,
             "{what}: {tries} tries were disturbed: {failure:?}"
         );
         tries += 1;

@@ -88,18 +88,15 @@ pub fn seen(path: &Path) -> BTreeSet<u64> {
 /// Makes exactly these pages of a file cached.
 pub fn arrange(sample: &Sample, cached: &BTreeSet<u64>) {
     // A page in a per-processor queue is not evicted at the first try.
-    for _ in 0..20 {
+    test_support::wait_until("the pages are arranged", || {
         sample.evict();
         let file = sample.open();
         for page in cached {
             file.read_exact_at(&mut [0], page * self::page())
                 .expect("read");
         }
-        if seen(&sample.path) == *cached {
-            return;
-        }
-    }
-    panic!("{} can't be arranged", sample.path.display());
+        seen(&sample.path) == *cached
+    });
 }
 
 /// Runs a test while exactly these pages of a file are cached. The test runs again if the kernel has reclaimed some.
