@@ -83,11 +83,9 @@ fn reclaimed_within(path: &Path, bytes: Range<u64>) -> Option<u64> {
 /// The number of pages of all files that the kernel has reclaimed since it started.
 pub fn all_reclaimed() -> u64 {
     let counts = fs::read_to_string("/proc/vmstat").expect("/proc/vmstat");
-    let of = |name: &str| {
-        let mut lines = counts.lines();
-        lines.find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
-    };
-    of("pgsteal_kswapd ").unwrap_or(0) + of("pgsteal_direct ").unwrap_or(0)
+    let mut lines = counts.lines();
+    let reclaimed = lines.find_map(|line| line.strip_prefix("pgsteal_file ")?.parse().ok());
+    reclaimed.unwrap_or(0)
 }
 
 /// Pages that are locked in memory: the kernel does not reclaim them, and nothing else can evict them.

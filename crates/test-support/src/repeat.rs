@@ -22,6 +22,8 @@ pub enum Excuse<'a> {
     AnyPreempted,
     /// The same of child processes that have ended.
     ChildPreempted,
+    /// The kernel has reclaimed pages of any files.
+    AnyReclaimed,
     /// Threads have waited for a processor for as long as this, in sum.
     Busy(Duration),
     /// Other disturbances: a function that proves them after the try.
@@ -76,6 +78,10 @@ impl Watch {
             Excuse::Preempted => preempted(now.thread - self.thread),
             Excuse::AnyPreempted => preempted(now.process - self.process),
             Excuse::ChildPreempted => preempted(now.children - self.children),
+            Excuse::AnyReclaimed => {
+                let reclaimed = now.reclaimed - self.reclaimed;
+                (reclaimed > 0).then(|| format!("{reclaimed} pages were reclaimed"))
+            }
             Excuse::Busy(least) => {
                 let waited = now.waited - self.waited;
                 (waited >= *least).then(|| format!("threads waited {waited:?} for a processor"))

@@ -67,7 +67,8 @@ static void pread_cached_says_what_the_page_cache_had(void)
     EQUAL(n, 0);
     EQUAL(nw_pread_cached(fd, buf, 0, 0, &n), NW_CACHED_ALL);
     EQUAL(nw_pread_cached(fd, NULL, 0, 0, &n), NW_CACHED_ALL);
-    EQUAL(nw_pread_cached(fd, (void *)0x10000, 1, 0, &n), -EFAULT); /* not mapped */
+    if (!getenv("NOWAIT_VALGRIND")) /* which reports it, too */
+        EQUAL(nw_pread_cached(fd, (void *)0x10000, 1, 0, &n), -EFAULT); /* not mapped */
     evict(fd);
     /* Not cached. A fast device may be done within the call. */
     int said = nw_pread_cached(fd, buf, 5000, 100, &n);

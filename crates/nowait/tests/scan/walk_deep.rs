@@ -356,7 +356,7 @@ fn the_way_up_is_left_if_it_leads_elsewhere() {
             let from = root.path().join("m/".repeat(if mounted { 91 } else { 60 }));
             let from = if mounted { from.join("m/m/m") } else { from };
             let to = neighbours.join("here");
-            while let Some(entry) = walk.next() {
+            for entry in walk.by_ref() {
                 let entry = entry.unwrap();
                 assert_ne!(entry.file_name(), "secret", "{}", entry.path().display());
                 inside += usize::from(entry.file_name() == "inside");
