@@ -95,7 +95,10 @@ fn gone(sample: &Sample, cached: &BTreeSet<u64>) -> BTreeSet<u64> {
         if stayed.is_empty() {
             let gone = cached - &after;
             let is_reclaimed = |page: &u64| are_reclaimed(&sample.path, [*page]);
-            return gone.into_iter().filter(|page| !is_reclaimed(page)).collect();
+            return gone
+                .into_iter()
+                .filter(|page| !is_reclaimed(page))
+                .collect();
         }
         let path = sample.path.display();
         assert!(Instant::now() < end, "{path}: pages stayed: {stayed:?}");

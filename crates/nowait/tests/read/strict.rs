@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::future::Future;
+use std::iter::once;
 use std::task::{Context, Waker};
 
 use futures_util::future::join_all;
@@ -159,7 +160,7 @@ fn a_sequence_is_read_ahead_window_by_window() {
         );
         // A kernel may take back pages without a shortage of memory (DAMON), which would be read ahead again.
         sample.warm();
-        let locked = Locked::new(&sample.path, [0..SIZE]);
+        let locked = Locked::new(&sample.path, once(0..SIZE));
         assert_eq!(begun(), 0, "{filesystem}, cached");
         drop(locked);
         let before = ahead();

@@ -5,6 +5,7 @@
 use std::fs::File as StdFile;
 use std::future::Future;
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::iter::once;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::task::Poll;
@@ -629,7 +630,7 @@ async fn a_cached_read_is_ready_at_the_first_poll() {
     let mut file = File::open(&sample.path).await.unwrap();
     sample.warm();
     // The kernel may take other pages back at any time.
-    let _locked = Locked::new(&sample.path, [0..1 << 20]);
+    let _locked = Locked::new(&sample.path, once(0..1 << 20));
     let mut at = 0;
     for _ in 0..16 {
         ::tokio::task::yield_now().await;
