@@ -167,7 +167,7 @@ mod tests {
     fn a_failure_without_an_excuse_is_not_repeated() {
         let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = file(&dir);
-        let _locked = pages::Locked::new(&path, [0..100_000]);
+        let _locked = pages::Locked::new(&path, std::iter::once(0..100_000));
         for excuses in [&[][..], &[Excuse::Reclaimed(&[&path])]] {
             let mut tries = 0;
             let failed = catch_unwind(std::panic::AssertUnwindSafe(|| {
