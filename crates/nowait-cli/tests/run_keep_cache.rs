@@ -77,7 +77,7 @@ fn the_cache_is_as_before_however_the_program_ends() {
             format!("echo $$; cat {half_name} {name} > {made_name}; sync {made_name}; {end}");
         program::evict(&half);
         touch(&half, 0..SIZE / 2);
-        let before = pages::resident(&half);
+        let (before, reclaimed) = (pages::resident(&half), pages::all_reclaimed());
         let mut run = keep_cache(&script).stdout(Stdio::piped()).spawn().unwrap();
         let group = group(&mut run);
         let status = run.wait().unwrap();
@@ -92,7 +92,7 @@ fn the_cache_is_as_before_however_the_program_ends() {
         let more = pages().filter(|(_, (before, after))| !**before && **after);
         assert_eq!(more.count(), 0, "{end}");
         let gone = pages().filter(|(_, (before, after))| **before && !**after);
-        let is_right = pages::are_reclaimed(&half, gone.map(number));
+        let is_right = pages::are_reclaimed(&half, gone.map(number), reclaimed);
         assert!(is_right, "{end}: pages are gone");
     }
 }

@@ -18,7 +18,7 @@ use program::{
     prepare_libraries, run, run_with, touch, word,
 };
 use slowdisk::{Filesystem, TestMount};
-use test_support::pages::are_reclaimed;
+use test_support::pages::{all_reclaimed, are_reclaimed};
 
 /// `nowait run` with these options and this script, in a mount namespace in which there are no control groups.
 fn surveys(options: &[&str], script: &str) -> Command {
@@ -72,8 +72,8 @@ fn pages(path: &Path) -> BTreeSet<u64> {
     runs.collect()
 }
 
-/// Files with their contents and their residency.
-struct Files(Vec<(PathBuf, Vec<u8>, BTreeSet<u64>)>);
+/// Files with their contents and their residency, and the count of pages that were reclaimed before.
+struct Files(Vec<(PathBuf, Vec<u8>, BTreeSet<u64>)>, u64);
 
 impl Files {
     fn new(paths: impl IntoIterator<Item = PathBuf>) -> Files {
@@ -81,11 +81,12 @@ impl Files {
             let bytes = fs::read(&path).unwrap();
             (path, bytes, BTreeSet::new())
         });
-        Files(files.collect())
+        Files(files.collect(), all_reclaimed())
     }
 
     /// Makes random pages resident.
     fn arrange(&mut self, random: &mut Random) {
+        self.1 = all_reclaimed();
         for (path, bytes, resident) in &mut self.0 {
             evict(path);
             let count = (bytes.len() as u64).div_ceil(PAGE);
@@ -105,7 +106,7 @@ impl Files {
             let now = pages(path);
             let more: Vec<_> = now.difference(resident).collect();
             assert!(more.is_empty(), "{what}: {path:?} has more pages: {more:?}");
-            assert_are_kept(path, resident, &now, what);
+            assert_are_kept(path, resident, &now, self.1, what);
             assert_eq!(*bytes, fs::read(path).unwrap(), "{what}: {path:?}");
         }
     }
@@ -124,9 +125,15 @@ impl Random {
 }
 
 /// Checks that the pages `before` are among those of `now`, except those that the kernel has reclaimed.
-fn assert_are_kept(path: &Path, before: &BTreeSet<u64>, now: &BTreeSet<u64>, what: &str) {
+fn assert_are_kept(
+    path: &Path,
+    before: &BTreeSet<u64>,
+    now: &BTreeSet<u64>,
+    reclaimed: u64,
+    what: &str,
+) {
     let gone = before - now;
-    let is_right = are_reclaimed(path, gone.iter().copied());
+    let is_right = are_reclaimed(path, gone.iter().copied(), reclaimed);
     assert!(is_right, "{what}: {path:?}: pages are gone: {gone:?}");
 }
 
@@ -506,7 +513,7 @@ fn another_process_uses_the_same_files_meanwhile() {
         process.wait().unwrap();
         let kept = |(path, bytes, resident): &(PathBuf, Vec<u8>, BTreeSet<u64>)| {
             let now = pages(path);
-            assert_are_kept(path, resident, &now, script);
+            assert_are_kept(path, resident, &now, files.1, script);
             assert_eq!(*bytes, fs::read(path).unwrap(), "{path:?}");
         };
         files.0.iter().for_each(kept);
@@ -797,6 +804,7 @@ fn a_process_that_is_left_behind_uses_the_cache_as_without() {
     );
     for made in [SURVEYS, GROUP] {
         evict(&read);
+        let reclaimed = all_reclaimed();
         for name in ["started", "go", "done"] {
             let _ = fs::remove_file(at.join(name));
         }
@@ -805,7 +813,13 @@ fn a_process_that_is_left_behind_uses_the_cache_as_without() {
         fs::write(at.join("go"), "").unwrap();
         program::wait_until("the process ends", || at.join("done").exists());
         assert_eq!(pages(&dropped), BTreeSet::new());
-        assert_are_kept(&read, &BTreeSet::from([0]), &pages(&read), "read");
+        assert_are_kept(
+            &read,
+            &BTreeSet::from([0]),
+            &pages(&read),
+            reclaimed,
+            "read",
+        );
     }
 }
 

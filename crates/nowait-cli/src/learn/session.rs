@@ -51,7 +51,7 @@ struct State {
 }
 
 /// The time that the writing of the profile may take.
-const TIMEOUT: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Session {
     /// The profile of a command, or the one with the name that the user gave. `program` is the file

@@ -94,7 +94,7 @@ fn gone(sample: &Sample, cached: &BTreeSet<u64>) -> BTreeSet<u64> {
         let stayed: Vec<u64> = (&after - cached).into_iter().take(20).collect();
         if stayed.is_empty() {
             let gone = cached - &after;
-            let is_reclaimed = |page: &u64| are_reclaimed(&sample.path, [*page]);
+            let is_reclaimed = |page: &u64| are_reclaimed(&sample.path, [*page], u64::MAX);
             return gone
                 .into_iter()
                 .filter(|page| !is_reclaimed(page))
