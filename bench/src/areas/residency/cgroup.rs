@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nowait_cli::problem::Problem;
-use nowait_cli::proc::{self, Hierarchy, Version};
+use nowait_cli::proc;
+use nowait_residency::cgroup::{Hierarchy, Version, memory_group};
 use rustix::process::getppid;
 
 /// The cgroup of this process.
@@ -132,9 +133,11 @@ fn places() -> Vec<(PathBuf, Files)> {
             Version::One => V1,
             Version::Two => V2,
         };
-        let mut groups = proc::lines(&own).filter_map(proc::memory_group);
+        let mut groups = proc::lines(&own).filter_map(memory_group);
         let group = groups.find(|(version, _)| *version == hierarchy.version);
+        // The group is outside the mount in a container.
         let directory = hierarchy.directory(group.map_or(Path::new("/"), |(_, path)| path));
+        let directory = directory.unwrap_or_else(|| hierarchy.point.clone());
         let upwards = directory.ancestors();
         let visible = upwards.take_while(|d| d.starts_with(&hierarchy.point));
         places.extend(visible.map(|d| (d.to_path_buf(), files)));
