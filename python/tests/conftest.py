@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from helpers import evict, skip
+from helpers import HANG, evict, skip
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def served(request):
     for server in servers:
         server.send_signal(signal.SIGCONT)
         server.send_signal(signal.SIGINT)
-        server.wait(60)
+        server.wait(HANG)
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ async def test_close_raises_and_the_file_is_closed(path, opened):
 
 
 async def test_close_raises_while_an_operation_uses_the_descriptor(path):
-    file = await asyncio_files.open(path, "r+b")
+    file = await asyncio_files.open(path, "rb")
     sync = file.fsync()
     # The awaitable has the file until it ends.
     await refused(file.close())

@@ -137,6 +137,9 @@ class File(Handle, Generic[Data]):
         if self.closed or self._is_closing:
             raise ValueError("I/O operation on closed file.")
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"cannot pickle {type(self).__name__!r} object")
+
     def detach(self) -> Any:
         """Separate the raw file from its buffer, and return it. This file cannot be used afterwards.
 
