@@ -9,13 +9,13 @@ copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 
 mkdir "$copy/crates"
-for crate in nowait nowait-aio nowait-object-store nowait-serve-dir; do
+for crate in nowait nowait-residency nowait-aio nowait-object-store nowait-serve-dir; do
     mkdir "$copy/crates/$crate"
     cp -r "crates/$crate/src" "$copy/crates/$crate"
     awk '/^\[/ { dev = /^\[(dev-dependencies|\[test\])/ } !dev' "crates/$crate/Cargo.toml" \
         >"$copy/crates/$crate/Cargo.toml"
 done
-sed -e 's|^members = .*|members = ["crates/nowait", "crates/nowait-aio", "crates/nowait-object-store", "crates/nowait-serve-dir"]|' -e '/^exclude/d' -e '/^slowdisk/d' -e '/^test-support/d' \
+sed -e 's|^members = .*|members = ["crates/nowait", "crates/nowait-residency", "crates/nowait-aio", "crates/nowait-object-store", "crates/nowait-serve-dir"]|' -e '/^exclude/d' -e '/^slowdisk/d' -e '/^test-support/d' \
     Cargo.toml >"$copy/Cargo.toml"
 
 cd "$copy"

@@ -98,8 +98,9 @@ fn all(sample: &Sample, offset: u64, len: usize) {
 #[track_caller]
 fn all_warm(sample: &Sample, offset: u64, len: usize) {
     let mut is_first = true;
-    let excuse = Excuse::Reclaimed(&[&sample.path]);
-    repeat(&format!("{len} from {offset}"), &[excuse], || {
+    // The failed try has started to read the pages again.
+    let excuses = [Excuse::Reclaimed(&[&sample.path]), Excuse::AnyReclaimed];
+    repeat(&format!("{len} from {offset}"), &excuses, || {
         if !std::mem::take(&mut is_first) {
             sample.warm();
         }
