@@ -743,8 +743,10 @@ fn a_status_directory_may_have_other_files_and_be_that_of_several_pid_namespaces
     fs::write(status.join("notes.json"), "notes").unwrap();
     let (command, _copy) = as_user(&["keep", word(&path)]);
     let mut inner = Command::new("unshare");
-    inner.args(["--pid", "--fork", "--mount-proc", "--kill-child", "setpriv"]);
+    // The process ends with unshare(1). The change of the user has cleared the signal that --kill-child sets.
+    inner.args(["--pid", "--fork", "--mount-proc", "setpriv"]);
     inner.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    inner.args(["--pdeathsig", "KILL"]);
     inner.arg(command.get_program()).args(command.get_args());
     inner.env("XDG_RUNTIME_DIR", runtime.path());
     let second = Keep::ready(inner);
