@@ -10,8 +10,8 @@
 set -euo pipefail
 
 kernels=(6.1 6.12 newest)
-# With --short: the oldest and the newest.
-short_kernels=(6.1 newest)
+# With --short: the newest one is not yet known to pass all of these.
+short_kernels=(6.1 6.12)
 # Test programs that are not run, because a guest does not have the source tree that they need.
 never=(tidy)
 # With --short: these test programs or modules of them ("nowait": the unit tests).
@@ -34,7 +34,7 @@ crate nowait there.
 Kernels are fetched with apt-get and kept in target/kernels/, as are the console logs. A kernel gets at most
 30 minutes on amd64.
 
-  --short       run selected tests, on 6.1 and the newest kernel
+  --short       run selected tests, on 6.1 and 6.12
   --arch ARCH   the processor (default amd64); arm64 needs cargo's target aarch64-unknown-linux-gnu
   --kernel V    only this kernel, or "newest": the newest of Debian unstable; may be repeated
   --test NAME   only the test program NAME (tests/NAME/main.rs, tests/NAME.rs, or "nowait": the unit
