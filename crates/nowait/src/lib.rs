@@ -96,7 +96,7 @@
 //!
 //! # Platforms
 //! Linux on x86-64 and aarch64. All tests run on x86-64 with Linux 6.18, the library's also with
-//! 6.1, 6.12 and the newest kernel of Debian unstable. A selection of them runs on aarch64 with
+//! 6.1 and 6.12, some of them on the newest of Debian unstable. A selection of them runs on aarch64 with
 //! Linux 6.1, in an emulator. The library makes a system call once to learn if it is available. It
 //! does not parse the kernel's version.
 //!
