@@ -123,11 +123,14 @@ fn has_ended(pid: &str) -> bool {
 
 #[test]
 fn a_run_that_waits_says_if_the_report_is_missing() {
-    let script = format!("{}; exit 3", to_the_helper("KILL"));
-    let words = ["--wait", "--ahead", "--stats", "--", "sh", "-c", &script];
-    let said = run(&mut run_of(&words));
-    assert_eq!(said.code, Some(3), "{said:?}");
-    assert!(said.err.contains("the report is missing"), "{said:?}");
+    for signal in ["KILL", "STOP"] {
+        let script = format!("{}; echo ${{helper%%/*}}; exit 3", to_the_helper(signal));
+        let words = ["--wait", "--ahead", "--stats", "--", "sh", "-c", &script];
+        let said = run(&mut run_of(&words));
+        run(Command::new("kill").args(["-KILL", said.text().trim()]));
+        assert_eq!(said.code, Some(3), "{signal}: {said:?}");
+        assert!(said.err.contains("the report is missing"), "{said:?}");
+    }
 }
 
 /// A filesystem without cached blocks, on a disk that answers no read.

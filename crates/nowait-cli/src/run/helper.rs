@@ -296,8 +296,8 @@ impl Work {
     }
 }
 
-/// Evicts the pages of a group. Returns a report, and what has failed. A disk that does not write holds up the thread, and this process
-/// when it ends, but not its messages.
+/// Evicts the pages of a group. Returns a report, and what has failed. A disk that does not write holds up the thread,
+/// and this process when it ends, but not its messages.
 fn evict(group: Group) -> (String, String) {
     let (to, end) = mpsc::channel();
     let thread = std::thread::Builder::new().name("evict".to_owned());

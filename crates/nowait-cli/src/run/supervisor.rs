@@ -72,7 +72,8 @@ pub fn run(
         is_terminated: false,
     };
     let end = supervisor.wait(&socket)?;
-    let is_done = !supervisor.is_terminated && socket.read_exact(&mut [0]).is_ok();
+    // A helper that does not answer has sent nothing.
+    let is_done = socket.set_nonblocking(true).is_ok() && socket.read_exact(&mut [0]).is_ok();
     if let Some(missing) = missing
         && !is_done
     {
