@@ -34,8 +34,13 @@ print(' '.join(broken) or 'as before')";
 
 impl Holder {
     fn of(path: &Path) -> Holder {
+        Holder::with(HOLDER, path)
+    }
+
+    /// A holder that runs this script.
+    fn with(script: &str, path: &Path) -> Holder {
         let mut child = Command::new("python3")
-            .args(["-c", HOLDER, word(path)])
+            .args(["-c", script, word(path)])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -184,20 +189,10 @@ fn a_lease_for_reading_hinders_nothing() {
     let script = HOLDER
         .replace("F_WRLCK", "F_RDLCK")
         .replace("O_RDWR", "O_RDONLY");
-    let mut child = Command::new("python3")
-        .args(["-c", &script, word(&path)])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    let out = child.stdout.as_mut().unwrap();
-    BufReader::with_capacity(1, out)
-        .read_line(&mut line)
-        .unwrap();
+    let holder = Holder::with(&script, &path);
     run(&mut nowait(["warm", word(&path)])).done();
     assert_eq!(cached_bytes(&path), MIB);
     run(&mut nowait(["evict", word(&path)])).done();
     assert_eq!(cached_bytes(&path), 0);
-    assert_eq!(Holder(child).end(), "as before");
+    assert_eq!(holder.end(), "as before");
 }
