@@ -8,6 +8,8 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::{null_mut, without_provenance_mut};
 
+use crate::limit::wait_until;
+
 /// True for each page of a file that is resident: mincore(2). The process must own the file, or be root: others are
 /// told that all pages are resident.
 ///
@@ -88,21 +90,41 @@ fn reclaimed_within(path: &Path, bytes: Range<u64>) -> Option<u64> {
     (asked == 0).then_some(counts[3])
 }
 
-/// The number of pages of all files that the kernel has reclaimed since it started.
+/// The number of pages of all files that the kernel has reclaimed since it started. DAMON answers within half a second.
+///
+/// # Panics
+/// If DAMON does not answer.
 pub fn all_reclaimed() -> u64 {
+    update_damon_counts();
+    reclaimed_at_least()
+}
+
+/// The same without a question to DAMON: its pages are counted up to the last question of any process.
+pub(crate) fn reclaimed_at_least() -> u64 {
     let counts = fs::read_to_string("/proc/vmstat").expect("/proc/vmstat");
     let mut lines = counts.lines();
     let reclaimed = lines.find_map(|line| line.strip_prefix("pgsteal_file ")?.parse().ok());
     reclaimed.unwrap_or(0) + reclaimed_by_damon()
 }
 
+/// The first thread of DAMON. The directory does not exist if DAMON does not run; another user cannot write there.
+const DAMON: &str = "/sys/kernel/mm/damon/admin/kdamonds/0";
+
+/// Asks DAMON to update its counts. It answers one process at a time, and others get EBUSY.
+fn update_damon_counts() {
+    let state = Path::new(DAMON).join("state");
+    let ask = || fs::write(&state, "update_schemes_stats");
+    let is_busy = |asked: &io::Result<()>| {
+        let error = asked.as_ref().err().and_then(io::Error::raw_os_error);
+        error == Some(libc::EBUSY)
+    };
+    wait_until("DAMON answers", || !is_busy(&ask()));
+}
+
 /// The number of pages that DAMON has reclaimed, which the counts of the virtual memory do not include. 0 if the process is not
 /// root, or if DAMON does not run.
 fn reclaimed_by_damon() -> u64 {
-    let root = Path::new("/sys/kernel/mm/damon/admin/kdamonds/0");
-    // The counts are those of the last request.
-    let _ = fs::write(root.join("state"), "update_schemes_stats");
-    let schemes = fs::read_dir(root.join("contexts/0/schemes"));
+    let schemes = fs::read_dir(Path::new(DAMON).join("contexts/0/schemes"));
     let bytes = schemes.into_iter().flatten().flatten().map(|scheme| {
         let count = fs::read_to_string(scheme.path().join("stats/sz_applied"));
         count

@@ -53,13 +53,16 @@ impl Watch {
             children: preemptions(libc::RUSAGE_CHILDREN),
             stolen: stolen(),
             waited: waited(),
-            reclaimed: pages::all_reclaimed(),
+            // DAMON need not be asked at each beginning. A page that it has reclaimed shortly before may then excuse the first
+            // try. The proof asks DAMON, so that the next try is watched from there.
+            reclaimed: pages::reclaimed_at_least(),
         }
     }
 
     /// The proof that one of the disturbances has happened since. `None` if there is none.
     pub fn proof(&self, excuses: &[Excuse<'_>]) -> Option<String> {
         let now = Watch::new();
+        let reclaimed = || pages::all_reclaimed() - self.reclaimed;
         let preempted = |times: i64| {
             let times = times + (now.stolen - self.stolen) as i64;
             (times > 0).then(|| format!("preempted {times} times"))
@@ -70,7 +73,7 @@ impl Watch {
                 // Before Linux 6.5 the kernel counts the reclaimed pages of all files only.
                 let reclaimed = match pages::reclaimed(path) {
                     Some(count) => count,
-                    None => now.reclaimed - self.reclaimed,
+                    None => reclaimed(),
                 };
                 let text = || format!("{reclaimed} pages were reclaimed, {}", path.display());
                 (missing > 0 && reclaimed > 0).then(text)
@@ -79,7 +82,7 @@ impl Watch {
             Excuse::AnyPreempted => preempted(now.process - self.process),
             Excuse::ChildPreempted => preempted(now.children - self.children),
             Excuse::AnyReclaimed => {
-                let reclaimed = now.reclaimed - self.reclaimed;
+                let reclaimed = reclaimed();
                 (reclaimed > 0).then(|| format!("{reclaimed} pages were reclaimed"))
             }
             Excuse::Busy(least) => {
