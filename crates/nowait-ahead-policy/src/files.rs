@@ -15,7 +15,8 @@
 //! Readahead ends if more were wasted than used.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, VecDeque};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -108,6 +109,10 @@ struct FilesOfDirectory {
     root: Option<Arc<OwnedFd>>,
     path: Arc<Path>,
     unread: Vec<(Arc<Path>, Id)>,
+    /// The files that the program has not opened, by name.
+    names: HashMap<Arc<Path>, Id>,
+    /// The names that the program has opened before the walk has found them.
+    opened_before: HashSet<Arc<Path>>,
     is_queued: bool,
     sorted_by: Option<Order>,
     /// The positions in the listing, by inode number. `None` until the program has opened two files
@@ -169,6 +174,8 @@ const MIN_WASTED: u64 = 32;
 const MAX_THREADS: usize = 8;
 /// The number of files that a thread takes at a time.
 const BATCH: u64 = 16;
+/// The maximum number of names of a directory that the program opens before a walk finds them.
+const MAX_EARLY: usize = 10_000;
 /// The maximum number of files, and of directories.
 const MAX_FILES: usize = 1_000_000;
 
@@ -232,8 +239,13 @@ impl Files {
             if !is_read || state.files.len() >= MAX_FILES || state.files.contains_key(&id) {
                 continue;
             }
-            let name: Arc<Path> = Path::new(entry.file_name()).into();
+            let name = Path::new(entry.file_name());
+            if directory.opened_before.remove(name) {
+                continue;
+            }
+            let name: Arc<Path> = name.into();
             directory.unread.push((name.clone(), id));
+            directory.names.insert(name.clone(), id);
             directory.sorted_by = None;
             let file = File {
                 directory: dir.id(),
@@ -244,6 +256,29 @@ impl Files {
             state.files.insert(id, file);
         }
         self.wake(state);
+    }
+
+    /// Records that the program has opened a file, or something else, by its name in a directory. Returns false if no walk has
+    /// found it yet.
+    pub fn opened_name(&self, directory: Id, name: &Path) -> bool {
+        let known = {
+            let mut guard = self.state();
+            let state = &mut *guard;
+            let is_new = state.directories.len() < MAX_FILES;
+            let directory = match state.directories.entry(directory) {
+                Entry::Occupied(found) => found.into_mut(),
+                Entry::Vacant(room) if is_new => {
+                    room.insert(FilesOfDirectory::new(Path::new("").into()))
+                }
+                Entry::Vacant(_) => return false,
+            };
+            let known = directory.names.get(name).copied();
+            if known.is_none() && directory.opened_before.len() < MAX_EARLY {
+                directory.opened_before.insert(name.into());
+            }
+            known
+        };
+        known.inspect(|id| self.opened(*id)).is_some()
     }
 
     /// The directory of a file that a walk has found and the program has not opened.
@@ -448,6 +483,8 @@ impl FilesOfDirectory {
             root: None,
             path,
             unread: Vec::new(),
+            names: HashMap::new(),
+            opened_before: HashSet::new(),
             is_queued: false,
             sorted_by: None,
             positions: None,
@@ -531,11 +568,12 @@ impl State {
     fn forget(&mut self, id: Id) -> Option<File> {
         let file = self.files.remove(&id)?;
         self.outstanding -= file.read;
-        if file.read > 0
-            && let Some(directory) = self.directories.get_mut(&file.directory)
-        {
-            directory.ahead -= 1;
-            self.beyond -= u64::from(directory.last_opened == 0);
+        if let Some(directory) = self.directories.get_mut(&file.directory) {
+            directory.names.remove(&file.name);
+            if file.read > 0 {
+                directory.ahead -= 1;
+                self.beyond -= u64::from(directory.last_opened == 0);
+            }
         }
         Some(file)
     }
@@ -551,6 +589,9 @@ impl State {
         {
             directory.wasted -= 1;
             self.wasted -= 1;
+        }
+        if let Some(directory) = self.directories.get_mut(&file.directory) {
+            directory.names.insert(file.name.clone(), id);
         }
         self.files.insert(id, File { read: 0, ..file });
     }
@@ -927,6 +968,30 @@ mod tests {
             files.opened(ids[39 - n]);
             assert_eq!(take_all(&files), 0);
         }
+    }
+
+    #[test]
+    fn a_file_that_was_opened_before_it_was_found_is_not_read() {
+        let (directory, mut ids) = directory(20);
+        ids.sort_unstable();
+        let files = within(0);
+        let stat = rustix::fs::stat(directory.path()).unwrap();
+        let id = (stat.st_dev, stat.st_ino);
+        for n in 0..5 {
+            assert!(!files.opened_name(id, Path::new(&format!("f{n}"))));
+        }
+        find(&files, &directory);
+        for n in 5..10 {
+            assert!(files.opened_name(id, Path::new(&format!("f{n}"))));
+        }
+        let state = files.state();
+        assert_eq!(state.files.len(), 10);
+        assert_eq!(state.directories[&id].names.len(), 10);
+        assert_eq!(
+            state.directories[&id].unread.len(),
+            15,
+            "five of them were opened"
+        );
     }
 
     #[test]

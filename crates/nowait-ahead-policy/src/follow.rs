@@ -2,6 +2,9 @@
 //! ahead.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -30,6 +33,8 @@ pub struct Follower {
     /// The inode numbers of the directories that the program has listed. Their devices are not
     /// known if the program has closed them before their events were handled.
     listed: HashSet<u64>,
+    /// The directories that a thread has listed, by their descriptors at that time.
+    descriptors: HashMap<(u32, i32), Id>,
     /// The directories of opened files, by their absolute paths. A path may name another one
     /// meanwhile: nothing is opened by it.
     paths: HashMap<Vec<u8>, Id>,
@@ -104,6 +109,7 @@ impl Follower {
             files,
             opened: 0,
             listed: HashSet::new(),
+            descriptors: HashMap::new(),
             paths: HashMap::new(),
             comparison: Comparison::default(),
             paused: None,
@@ -232,6 +238,11 @@ impl Follower {
         let Some(files) = self.files.clone().filter(|it| !it.gives_no_gain()) else {
             return;
         };
+        if let Some((directory, name)) = self.listed_here(event) {
+            self.opened += 1;
+            let is_known = files.opened_name(directory, name);
+            return self.waited_for_file(event, &directory_of(event), directory, is_known);
+        }
         let directory = directory_of(event);
         if let Some(id) = self.paths.get(&directory.path)
             && !self.listed.contains(&id.1)
@@ -251,13 +262,30 @@ impl Follower {
         self.device = id.0;
         self.opened += 1;
         files.opened(file);
+        self.waited_for_file(event, &directory, id, known.is_some());
+    }
+
+    /// The directory that the thread has listed with the descriptor of an event, and the name of the file there. The program
+    /// may have closed the descriptor meanwhile, and opened another directory with the same number.
+    fn listed_here<'a>(&self, event: &'a Event) -> Option<(Id, &'a Path)> {
+        let name = Path::new(OsStr::from_bytes(&event.path));
+        let is_name = !event.path.is_empty() && !event.path.contains(&b'/');
+        let id = self
+            .descriptors
+            .get(&(event.tid, event.fd))
+            .filter(|_| is_name)?;
+        Some((*id, name))
+    }
+
+    /// Records the time that the program has waited for a file.
+    fn waited_for_file(&mut self, event: &Event, directory: &Event, id: Id, is_known: bool) {
         let took = Duration::from_nanos(event.time);
         let is_slow = took >= SLOW && self.threads.has_slept(event.tid);
         if is_slow {
             self.disks.add_wait(id.0, took >= SEEK);
         }
-        if (is_slow || known.is_none() && self.threads.has_read(event.tid))
-            && let Some(directory) = self.open(&directory)
+        if (is_slow || !is_known && self.threads.has_read(event.tid))
+            && let Some(directory) = self.open(directory).filter(|it| it.id == id)
         {
             self.waited(directory, is_slow);
         }
@@ -290,6 +318,7 @@ impl Follower {
         let is_known = id.0 != 0 && id.1 != 0;
         let state = self.trees.state_of(id);
         if is_known && (state != DirectoryState::Unknown || !has_waited) {
+            self.remember(event, id);
             self.entered(event, id);
             if state == DirectoryState::Waiting
                 && let Some(directory) = self.open(event)
@@ -298,10 +327,21 @@ impl Follower {
             }
         } else if let Some(directory) = self.open(event) {
             self.listed(directory.id.1);
+            self.remember(event, directory.id);
             self.entered(event, directory.id);
             if has_waited {
                 self.waited(directory, false);
             }
+        } else {
+            self.descriptors.remove(&(event.tid, event.fd));
+        }
+    }
+
+    /// A thread has listed a directory with the descriptor of an event.
+    fn remember(&mut self, event: &Event, directory: Id) {
+        let key = (event.tid, event.fd);
+        if self.descriptors.len() < MAX_DIRECTORIES || self.descriptors.contains_key(&key) {
+            self.descriptors.insert(key, directory);
         }
     }
 
@@ -489,6 +529,50 @@ fn regular_file(event: &Event) -> Option<Id> {
 mod tests {
     use super::*;
     use std::hash::{BuildHasher, RandomState};
+    use std::os::fd::AsRawFd;
+
+    /// The events are handled when the program has closed the directory, and opened another one with the same descriptor.
+    #[test]
+    fn a_file_is_one_of_the_directory_that_was_listed_with_the_descriptor() {
+        let root = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let id = |path: &str| {
+            let stat = rustix::fs::stat(root.path().join(path)).unwrap();
+            (stat.st_dev, stat.st_ino)
+        };
+        for path in ["left", "next"] {
+            std::fs::create_dir(root.path().join(path)).unwrap();
+            std::fs::write(root.path().join(path).join("name"), "bytes").unwrap();
+        }
+        let channel = Arc::new(Channel::create(7).unwrap().0);
+        let files = Files::new(|| 1 << 30);
+        let trees = Trees::new(Some(files.clone()), || 1 << 30);
+        let tree = std::fs::File::open(root.path()).unwrap();
+        trees.begin(tree.into(), id(""), Depth::All);
+        let end = Instant::now() + Duration::from_secs(300);
+        while files.directory_of(id("left/name")).is_none()
+            || files.directory_of(id("next/name")).is_none()
+        {
+            assert!(Instant::now() < end, "the walk finds no files");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut follower = Follower::new(channel, trees, Some(files.clone()));
+        follower.device = id("").0;
+        let reused = std::fs::File::open(root.path().join("next")).unwrap();
+        let event = |kind, inode, path: &[u8]| Event {
+            kind,
+            tid: rustix::thread::gettid().as_raw_nonzero().get() as u32,
+            fd: reused.as_raw_fd(),
+            id: (0, inode),
+            time: 0,
+            stats: 0,
+            pages: 0,
+            path: path.to_vec(),
+        };
+        follower.handle(&event(Kind::Opened, id("left").1, b""));
+        follower.handle(&event(Kind::File, 0, b"name"));
+        assert_eq!(files.directory_of(id("left/name")), None);
+        assert_eq!(files.directory_of(id("next/name")), Some(id("next")));
+    }
 
     #[test]
     fn any_events_can_be_taken() {
