@@ -4,6 +4,7 @@
 #[path = "common/program.rs"]
 mod program;
 
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -38,14 +39,13 @@ threads = [threading.Thread(target=read, daemon=True) for _ in range(2)]
     Killed(group.around(&mut command).spawn().unwrap())
 }
 
-/// Memory that grows by 5 MiB every 0.3 s, until it is this many times as large.
+/// Memory that grows by 5 MiB for each line of standard input.
 const GROWING: &str = "\
-import sys, time
+import sys
 kept = []
-for _ in range(int(sys.argv[1])):
+for line in sys.stdin:
     kept.append(bytearray(b'x') * (5 << 20))
-    time.sleep(0.3)
-print('grown')";
+    print('grown', flush=True)";
 
 #[test]
 fn locked_files_make_room_before_the_kernel_kills_a_process() {
@@ -64,9 +64,23 @@ fn locked_files_make_room_before_the_kernel_kills_a_process() {
     wait_until("much is locked", || locked() > 90 * MIB);
     assert!(locked() <= 150 * MIB / 4 * 3);
     let mut neighbour = Command::new("python3");
-    neighbour.args(["-c", GROWING, "20"]);
-    assert_eq!(run(group.around(&mut neighbour)).done().text(), "grown\n");
-    assert!(keep.0.try_wait().unwrap().is_none(), "it was killed");
+    neighbour.args(["-c", GROWING]);
+    let neighbour = group.around(&mut neighbour);
+    neighbour.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut neighbour = Killed(neighbour.spawn().unwrap());
+    let mut to = neighbour.0.stdin.take().unwrap();
+    let mut lines = BufReader::new(neighbour.0.stdout.take().unwrap()).lines();
+    // The memory of both programs is within 25 MiB.
+    for grown in 1..=20 {
+        wait_until("there is room", || {
+            assert!(keep.0.try_wait().unwrap().is_none(), "it was killed");
+            locked() + (grown * 5 + 25) * MIB <= 150 * MIB
+        });
+        writeln!(to, "more").unwrap();
+        let line = lines.next();
+        assert!(line.is_some(), "killed at {grown}: locked {} MiB", locked() / MIB);
+    }
+    drop(neighbour);
     // The memory is free again.
     wait_until("much is locked again", || locked() > 90 * MIB);
 }
