@@ -270,6 +270,8 @@ fn wrk_finds_no_error_with_tls_and_without() {
         std::fs::write(&script, text).unwrap();
         let wrk = Command::new("wrk")
             .args(["--threads", "2", "--connections", "64", "--duration", "2s"])
+            // The usual two seconds pass on a busy machine.
+            .args(["--timeout", "300s"])
             .arg("--script")
             .arg(&script)
             .arg(&server.url)

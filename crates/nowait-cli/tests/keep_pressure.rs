@@ -78,7 +78,11 @@ fn locked_files_make_room_before_the_kernel_kills_a_process() {
         });
         writeln!(to, "more").unwrap();
         let line = lines.next();
-        assert!(line.is_some(), "killed at {grown}: locked {} MiB", locked() / MIB);
+        assert!(
+            line.is_some(),
+            "killed at {grown}: locked {} MiB",
+            locked() / MIB
+        );
     }
     drop(neighbour);
     // The memory is free again.

@@ -234,6 +234,7 @@ fn inherited_descriptors_and_the_working_directory_are_not_held() {
     }
     let alone = Alone::new();
     let place = open_directory();
+    let lock = alone.directory.path().join("lock");
     for mode in MODES {
         // The shell leaves the directory, unmounts it, and closes the pipe and the lock.
         let nowait = match mode {
@@ -241,16 +242,12 @@ fn inherited_descriptors_and_the_working_directory_are_not_held() {
             _ => format!("{} run {} --", env!("CARGO_BIN_EXE_nowait"), mode.join(" ")),
         };
         let script = format!(
-            "mount -t tmpfs none {0} && cd {0} && exec 9>/tmp/lock && flock 9 && exec {nowait} sh -c \
-             'cd / && umount {0} && exec 9>&- && flock -n /tmp/lock true && echo free && exec >&- && sleep 0.3'",
-            word(place.path())
+            "mount -t tmpfs none {0} && cd {0} && exec 9>{1} && flock 9 && exec {nowait} sh -c \
+             'cd / && umount {0} && exec 9>&- && flock -n {1} true && echo free && exec >&- && sleep 0.3'",
+            word(place.path()),
+            word(&lock)
         );
         let mut command = Command::new("unshare");
-        // The lock is a file of this test alone.
-        let script = format!(
-            "mount -t tmpfs none /tmp && mkdir -p {} && {script}",
-            word(place.path())
-        );
         command.args(["--mount", "sh", "-c", &script]);
         command.env("NOWAIT_LIBRARY_DIR", all_libraries());
         command.env("XDG_CACHE_HOME", alone.directory.path());

@@ -263,7 +263,7 @@ mod tests {
                 });
             }
             let mut others = 0;
-            for _ in 0..60_000 {
+            for _ in 0..15_000 {
                 // The others may win each time.
                 let Ok(staged) = Staged::create(directory.join("file"), Sync::Yes) else {
                     continue;
