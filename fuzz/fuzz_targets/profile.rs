@@ -47,7 +47,7 @@ enum Input<'a> {
 fuzz_target!(|input: Input<'_>| match input {
     Input::Bytes(text) => profile_of_bytes(text),
     Input::Line(line) => {
-        let mut text = b"{\"format\":\"nowait learn\",\"version\":1}\n".to_vec();
+        let mut text = b"{\"format\":\"nowait learn\",\"version\":2}\n".to_vec();
         text.extend_from_slice(line);
         text.extend_from_slice(b"\n{\"end\":{\"lines\":1}}\n");
         profile_of_bytes(&text);

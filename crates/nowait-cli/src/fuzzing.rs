@@ -12,6 +12,7 @@ use nowait_page_cache::Stamp;
 use nowait_residency::cgroup::{Hierarchy, Version, memory_group};
 
 use crate::cache::snapshot::{MAX_RANGES, Snapshot, Writer};
+use crate::learn::command::Command;
 use crate::learn::profile::{self, FileUse, Profile};
 use crate::proc::{self, Mapping};
 
@@ -178,8 +179,9 @@ pub fn profile_of_entries(command: Vec<Vec<u8>>, entries: Vec<(Entry, u8, u32)>)
             unused,
         }
     };
+    let words: Vec<_> = command.into_iter().map(OsString::from_vec).collect();
     let profile = Profile {
-        command: command.into_iter().map(OsString::from_vec).collect(),
+        command: Command::of(&words, None),
         entries: entries.into_iter().map(entry).collect(),
         ..Profile::default()
     };

@@ -6,6 +6,7 @@
 //!                           └─► profile ─► store: a file of this user
 //! ```
 
+pub mod command;
 mod load;
 pub mod profile;
 mod session;
@@ -39,7 +40,7 @@ use store::Store;
     after_long_help = "\
 The profiles are in /var/lib/nowait/learn for root, and in nowait/learn below XDG_CACHE_HOME or ~/.cache for
 others. Each is a file NAME.profile that only its user may read. It has paths and numbers, and no contents of
-files. nowait-learn-show(1) describes the format.
+files. Of the arguments of the program it has a checksum alone. nowait-learn-show(1) describes the format.
 
 Examples:
   nowait run --learn -- python3 app.py   learns, and loads it next time
@@ -71,7 +72,7 @@ enum Verb {
     "profiles": [{
       "name",
       "size",                of the profile itself
-      "command",             words; bytes that are not UTF-8 are replaced
+      "program",             bytes that are not UTF-8 are replaced
       "runs",                that were learnt
       "updated",             the last one
       "files", "bytes",      that are loaded
@@ -156,7 +157,7 @@ fn list(store: &Store, as_json: bool) -> Result<ExitCode, Problem> {
     if !as_json && !names.is_empty() {
         writeln!(
             out,
-            "{:>7} {:>6} {:>5} {:16} NAME, COMMAND",
+            "{:>7} {:>6} {:>5} {:16} NAME, PROGRAM",
             "BYTES", "FILES", "RUNS", "LAST RUN"
         )?;
     }
@@ -179,7 +180,7 @@ fn list(store: &Store, as_json: bool) -> Result<ExitCode, Problem> {
                 time(profile.updated),
                 shown(name),
                 "",
-                command(profile)
+                shown(profile.command.program.as_os_str())
             )?,
             (Err(why), false) => say(format_args!("nowait: {why}")),
         }
@@ -201,8 +202,7 @@ fn value(store: &Store, name: &OsStr, profile: &Result<Profile, String>) -> Valu
     add("size", json!(store.size(name)));
     match profile {
         Ok(profile) => {
-            let words = profile.command.iter().map(|word| word.to_string_lossy());
-            add("command", json!(words.collect::<Vec<_>>()));
+            add("program", json!(profile.command.program.to_string_lossy()));
             add("runs", json!(profile.runs));
             add("updated", json!(profile.updated));
             add("files", json!(profile.files()));
@@ -212,12 +212,6 @@ fn value(store: &Store, name: &OsStr, profile: &Result<Profile, String>) -> Valu
         Err(why) => add("error", json!(why)),
     }
     Value::Object(map)
-}
-
-/// The command of a profile, as words.
-fn command(profile: &Profile) -> String {
-    let words = profile.command.iter().map(|word| shown(word));
-    words.collect::<Vec<_>>().join(" ")
 }
 
 fn time(seconds: u64) -> String {
@@ -240,7 +234,7 @@ fn show(store: &Store, name: &OsStr, as_json: bool) -> Result<ExitCode, Problem>
         out.flush()?;
         return Ok(ExitCode::SUCCESS);
     }
-    writeln!(out, "{}", command(&profile))?;
+    writeln!(out, "{}", shown(profile.command.program.as_os_str()))?;
     writeln!(
         out,
         "{}, the last one at {}; {} of {}",

@@ -13,25 +13,27 @@ use nowait_page_cache::Stamp;
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
+use super::command::Command;
 use crate::cache::snapshot::check_ranges;
-use crate::name::{Name, bytes_of, text_and_hex};
+use crate::name::{Name, bytes_of};
 
 /// The description of the format for `--help`.
 pub const JSON_FORMAT: &str = r#"A profile is JSON, one value per line:
-  {"format": "nowait learn", "version": 1, "command": [WORD, ...],
-   "runs": N, "updated": SECONDS}
+  {"format": "nowait learn", "version": 2, "path": "/program",
+   "digest": HEX, "runs": N, "updated": SECONDS}
   {"path": "/absolute/or/relative", "size": BYTES, "inode": N,
    "mtime": [SECONDS, NANOSECONDS], "ranges": [[FROM, TO], ...],
    "listed": true, "names": true, "unused": N}
   {"end": {"lines": N}}
-There is a line with "path" for each path that the program has used, in the order of the first use. Paths
+"digest" is the SHA-256 of the program and its arguments, each followed by a zero byte. After the first
+line, there is one with "path" for each path that the program has used, in the order of the first use. Paths
 below the working directory are relative to it. Only opened files have "size", "inode", "mtime" and
 "ranges", which are the bytes that were read or mapped. "listed": the names of the directory were listed.
 "names": many names of the directory were looked up. "unused": the number of runs since the last use. For
 a path that is not UTF-8, "path_hex" has its bytes in hexadecimal."#;
 
 const FORMAT: &str = "nowait learn";
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// The maximum size of a profile in bytes.
 pub const MAX_SIZE: u64 = 64 << 20;
 /// A path that was not used in so many runs is forgotten.
@@ -49,8 +51,8 @@ const SMALL_DIRECTORY: i64 = 64 << 10;
 /// The profile of a program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
-    /// The program and its arguments.
-    pub command: Vec<OsString>,
+    /// The program, and a checksum of its arguments.
+    pub command: Command,
     /// The number of runs that were learnt.
     pub runs: u64,
     /// The time of the last one, in seconds since 1970.
@@ -83,24 +85,31 @@ pub struct FileUse {
     pub ranges: Vec<Range<u64>>,
 }
 
-#[derive(Serialize, Deserialize)]
+/// The first line as it is written.
+#[derive(Serialize)]
+struct WrittenHeader<'a> {
+    format: &'a str,
+    version: u64,
+    #[serde(flatten)]
+    program: Name<'a>,
+    digest: &'a str,
+    runs: u64,
+    updated: u64,
+}
+
+/// The first line as it is read.
+#[derive(Deserialize)]
 struct Header {
     format: String,
     version: u64,
+    path: Option<String>,
+    path_hex: Option<String>,
     #[serde(default)]
-    command: Vec<Word>,
+    digest: String,
     #[serde(default)]
     runs: u64,
     #[serde(default)]
     updated: u64,
-}
-
-/// A word of a command: text, or hexadecimal digits if it is not UTF-8.
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum Word {
-    Text(String),
-    Hex { hex: String },
 }
 
 /// An entry as it is written.
@@ -183,16 +192,13 @@ impl Profile {
     /// # Errors
     /// Of the writer.
     pub fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
-        let word = |word: &OsString| match text_and_hex(word.as_bytes()) {
-            (text, None) => Word::Text(text.into_owned()),
-            (_, Some(hex)) => Word::Hex { hex },
-        };
         write_line(
             out,
-            &Header {
-                format: FORMAT.to_owned(),
+            &WrittenHeader {
+                format: FORMAT,
                 version: VERSION,
-                command: self.command.iter().map(word).collect(),
+                program: Name::of(&self.command.program),
+                digest: &self.command.digest,
                 runs: self.runs,
                 updated: self.updated,
             },
@@ -240,18 +246,12 @@ impl Profile {
                 "it has version {version}, and this program supports {VERSION}"
             ));
         }
-        let word = |word: Word| match word {
-            Word::Text(text) => Ok(OsString::from(text)),
-            Word::Hex { hex } => bytes_of(&hex)
-                .map(OsString::from_vec)
-                .ok_or("a word of the command is not hexadecimal"),
-        };
+        let program = read_path(header.path, header.path_hex)?.unwrap_or_default();
         let mut profile = Profile {
-            command: header
-                .command
-                .into_iter()
-                .map(word)
-                .collect::<Result<_, _>>()?,
+            command: Command {
+                program: OsString::from_vec(program).into(),
+                digest: header.digest,
+            },
             runs: header.runs,
             updated: header.updated,
             entries: Vec::new(),
@@ -407,13 +407,17 @@ fn rounded(parts: &[Range<u64>], size: u64) -> Vec<Range<u64>> {
     ranges
 }
 
+/// The bytes of a path. `None` if it is missing.
+fn read_path(text: Option<String>, hexadecimal: Option<String>) -> Result<Option<Vec<u8>>, String> {
+    match hexadecimal {
+        Some(hex) => Ok(Some(bytes_of(&hex).ok_or("path_hex is not hexadecimal")?)),
+        None => Ok(text.map(String::into_bytes)),
+    }
+}
+
 impl Line {
     fn entry(self) -> Result<Entry, String> {
-        let path = match (self.path, self.path_hex) {
-            (_, Some(hex)) => bytes_of(&hex).ok_or("path_hex is not hexadecimal")?,
-            (Some(path), None) => path.into_bytes(),
-            (None, None) => return Err("there is no path".to_owned()),
-        };
+        let path = read_path(self.path, self.path_hex)?.ok_or("there is no path")?;
         if path.is_empty() || path.contains(&0) || path.len() >= libc::PATH_MAX as usize {
             return Err("the path is none".to_owned());
         }
@@ -465,7 +469,7 @@ mod tests {
             ..Entry::default()
         };
         Profile {
-            command: vec!["/bin/a".into(), OsStr::from_bytes(b"\xff").to_owned()],
+            command: Command::of(&[OsStr::from_bytes(b"/bin/\xff").to_owned()], None),
             runs: 3,
             updated: 7,
             entries: vec![
@@ -530,7 +534,7 @@ mod tests {
         let text = String::from_utf8(whole).unwrap();
         for (from, to) in [
             ("nowait learn", "nowait cache"),
-            ("\"version\":1", "\"version\":2"),
+            ("\"version\":2", "\"version\":1"),
             ("4096", "400000"),
             ("[0,4096]", "[4096,0]"),
             ("\"/a\"", "\"\\u0000\""),

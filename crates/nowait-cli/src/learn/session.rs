@@ -10,9 +10,10 @@ use std::time::Duration;
 use nowait_ahead_channel::{Channel, Listening};
 use nowait_ahead_policy::{Learned, Learner};
 
+use super::command::Command;
 use super::load::{Loaded, load};
 use super::profile::Profile;
-use super::store::{Store, check_name, name_of};
+use super::store::{Store, check_name};
 use crate::messages::say;
 use crate::name::{plural, shown};
 use crate::problem::Problem;
@@ -25,7 +26,7 @@ pub struct Session {
     name: OsString,
     /// The user has given the name.
     is_named: bool,
-    command: Vec<OsString>,
+    command: Command,
     /// The working directory.
     directory: PathBuf,
 }
@@ -75,18 +76,13 @@ impl Session {
                 return Ok(None);
             }
         };
-        let mut command = command.to_vec();
-        if let (Some(first), Some(program)) = (command.first_mut(), program)
-            && let Ok(program) = std::path::absolute(program)
-        {
-            *first = program.into();
-        }
+        let command = Command::of(command, program);
         Ok(Some(Session {
             store,
             name: if is_named {
                 name.into()
             } else {
-                name_of(&command)
+                command.name()
             },
             is_named,
             command,

@@ -2,7 +2,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
-use std::hash::Hasher;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -190,73 +189,10 @@ pub fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// The name of the profile of a command: that of its program, and a number that other commands
-/// hardly have.
-pub fn name_of(command: &[OsString]) -> OsString {
-    let program = command
-        .first()
-        .map(|program| Path::new(program).file_name());
-    let program = program.flatten().unwrap_or_default().to_string_lossy();
-    let plain = |c: char| {
-        if c.is_ascii_alphanumeric() || c == '.' {
-            c
-        } else {
-            '_'
-        }
-    };
-    let program: String = program.chars().take(40).map(plain).collect();
-    let mut number = Fnv(0xcbf2_9ce4_8422_2325);
-    for word in command {
-        number.write(word.as_bytes());
-        number.write(&[0]);
-    }
-    format!(
-        "{}-{:016x}",
-        program.trim_start_matches('.'),
-        number.finish()
-    )
-    .into()
-}
-
-/// FNV-1a: the same number in all versions of this program.
-struct Fnv(u64);
-
-impl Hasher for Fnv {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::command::Command;
     use super::*;
-
-    #[test]
-    fn commands_have_names_of_their_own() {
-        let name = |words: &[&str]| {
-            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-            name_of(&words).into_string().unwrap()
-        };
-        assert_eq!(
-            name(&["/usr/bin/python3", "a.py"]),
-            name(&["/usr/bin/python3", "a.py"])
-        );
-        assert_ne!(
-            name(&["/usr/bin/python3", "a.py"]),
-            name(&["/usr/bin/python3", "b.py"])
-        );
-        assert_ne!(name(&["a", "bc"]), name(&["ab", "c"]));
-        assert!(name(&["/usr/bin/python3", "a.py"]).starts_with("python3-"));
-        for word in ["/", "", "/a/.b", "/a/x y/\n"] {
-            check_name(&name(&[word])).unwrap();
-        }
-    }
 
     #[test]
     fn names_are_those_of_files_in_the_directory() {
@@ -275,7 +211,10 @@ mod tests {
         let (name, small) = (OsStr::new("x"), Profile::default());
         store.write(name, &small).unwrap();
         let large = Profile {
-            command: vec!["x".repeat(MAX_SIZE as usize).into()],
+            command: Command {
+                program: "x".repeat(MAX_SIZE as usize).into(),
+                ..Command::default()
+            },
             ..Profile::default()
         };
         let why = store.write(name, &large).unwrap_err();
