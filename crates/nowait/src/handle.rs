@@ -311,7 +311,15 @@ impl Handle {
 
     /// Returns true if an ordinary read of cached data, or fstat(2), may wait for a server: on NFS, FUSE,
     /// SMB, Ceph, Lustre, AFS and 9p, which ask for the size of a file from time to time, and on overlayfs if
-    /// the layer of the file does not look local.
+    /// the layer of the file does not look local. Workers make such calls for futures.
+    ///
+    /// ```
+    /// let file = nowait::Handle::new(std::fs::File::open("Cargo.toml")?)?;
+    /// if file.is_served() {
+    ///     println!("workers read it, also if it is cached");
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn is_served(&self) -> bool {
         self.0.served
     }

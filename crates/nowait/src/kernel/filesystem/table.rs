@@ -116,8 +116,9 @@ impl Filesystem {
     /// result is that of statx(2) without the flag.
     ///
     /// That is the case on known types of filesystems with a device, and on overlayfs if the layer
-    /// of the file is local: see [`Known::looks_local`]. (A FUSE filesystem as the upper layer may report an old modification time
-    /// after a write. Lower layers must not be changed while they are used.)
+    /// of the file is local: see [`Known::looks_local`]. (A FUSE filesystem as the upper layer may
+    /// report an old modification time after a write. Lower layers must not be changed while they
+    /// are used.)
     ///
     /// overlayfs has no device. A mount of it is known by its ID.
     pub(crate) fn stats_in_memory(file: &Known) -> bool {
