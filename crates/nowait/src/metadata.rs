@@ -154,7 +154,7 @@ impl Metadata {
         Metadata(statx)
     }
 
-    /// What is known of the file without asking a server. The mount is that of a request for
+    /// The properties that are known without asking a server. The mount is that of a request for
     /// [`MNT_ID_UNIQUE`].
     pub(crate) fn known(&self) -> Known {
         Known::of(&self.0)
