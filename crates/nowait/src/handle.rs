@@ -301,7 +301,7 @@ impl Handle {
 
     /// Returns true if close(2) does not wait: the file is open for reading only, and its filesystem
     /// does nothing when a descriptor is closed. overlayfs asks the filesystem of a layer, which is taken
-    /// for a local one if it reports the birth time of the file, or if it is immutable: few servers do.
+    /// for a local one if it reports the birth time of the file or similar attributes: few servers do.
     pub fn closes_at_once(&self) -> bool {
         let reads_only = |flags: OFlags| flags & OFlags::RWMODE == OFlags::RDONLY;
         self.0.filesystem.is_local()

@@ -96,8 +96,9 @@ pub(crate) struct Known {
     pub device: u64,
     /// The ID of its mount, which is not used again for other mounts. `None` before Linux 6.8.
     pub mount: Option<u64>,
-    /// True if the filesystem reports the birth time of the file, or if it is immutable. Those on a server
-    /// rarely do. overlayfs reports what the layer does.
+    /// True if the filesystem reports the birth time of the file or has the attribute `nodump`
+    /// (chattr(1)), or if the file is immutable, as all of EROFS. That is rare on a server. overlayfs reports
+    /// what the layer does.
     pub looks_local: bool,
 }
 
@@ -108,12 +109,13 @@ impl Known {
     /// From a result of statx(2) that was asked for [`MNT_ID_UNIQUE`].
     pub(crate) fn of(stat: &Statx) -> Known {
         let has = |field: StatxFlags| stat.stx_mask & field.bits() != 0;
-        let immutable = StatxAttributes::IMMUTABLE;
+        let has_flags = stat.stx_attributes_mask.contains(StatxAttributes::NODUMP)
+            || stat.stx_attributes.contains(StatxAttributes::IMMUTABLE);
         Known {
             kind: FileType::from_raw_mode(stat.stx_mode.into()),
             device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
             mount: has(MNT_ID_UNIQUE).then_some(stat.stx_mnt_id),
-            looks_local: has(StatxFlags::BTIME) || stat.stx_attributes.contains(immutable),
+            looks_local: has(StatxFlags::BTIME) || has_flags,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A block device whose filesystem is replaced by one of another type, which has the same device number.
 
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::pin::pin;
 use std::process::Command;
@@ -10,6 +10,8 @@ use std::task::{Context, Poll, Waker};
 use nowait::engine::Options;
 use nowait::{Engine, OpenOptions};
 use slowdisk::{LoopDevice, Mount};
+
+use crate::common::wait::wait_until;
 
 const SIZE: u64 = 64 << 20;
 
@@ -75,6 +77,12 @@ fn the_type_of_a_filesystem_is_not_that_of_an_earlier_one_on_its_device() {
     assert!(opens_here(&engine, &file));
     drop((further, mount));
 
+    // Another process may have a mount namespace with the mount for a moment.
+    wait_until("the device is in use", || {
+        let mut exclusive = File::options();
+        exclusive.read(true).custom_flags(libc::O_EXCL);
+        exclusive.open(device.path()).is_ok()
+    });
     fs::copy(&other, device.path()).unwrap();
     let _mount = Mount::new(device.path(), &at, "erofs", "").unwrap();
     assert_eq!(fs::metadata(&file).unwrap().dev(), number);
