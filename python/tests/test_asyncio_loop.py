@@ -456,7 +456,7 @@ def test_cycles_are_collected(disk):
                 lambda: (it := Path(disk), asyncio_files.unlink(it)),
                 lambda: (it := Path(disk), asyncio_files.rename(it, "a")),
                 lambda: (it := Path(disk), asyncio_files.rename("a", it)),
-                lambda: (it := Path(fifo), open_handle(it, os.O_RDONLY, 0)),
+                lambda: (it := Path(fifo), open_handle(it, os.O_RDONLY)),
                 lambda: (it := Buffer(10), file.readinto_at(0, it)),
                 lambda: (it := Buffer(8 * MIB), file.readinto_at(0, it)),
                 lambda: (it := Buffer(8 * MIB), file.write_at(0, it)),

@@ -238,6 +238,47 @@ def test_the_error_of_a_write_is_that_of_the_next_call_in_any_loop(small, call, 
     write.close()
 
 
+@pytest.mark.parametrize("at_once", [1, 3])
+@pytest.mark.parametrize("mode", ["wb", "ab", "w"])
+@pytest.mark.parametrize("size", [1000, 30_000, 70_000, 2 * MIB])
+async def test_a_write_that_raises_and_has_written_nothing_can_be_repeated(
+    small, size, mode, at_once
+):
+    """It has taken nothing, as in `io`."""
+    room = 100_000 if size < MIB else 0
+    fill(small, room)
+    letter = [chr(65 + i) * size for i in range(1 if size > MIB else 240_000 // size)]
+    failures = 0
+
+    async def write(file, data):
+        nonlocal failures
+        try:
+            await file.write(data)
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+            failures += 1
+            if size > MIB:
+                # The disk is too small.
+                return
+            empty(small)
+            await file.write(data)
+
+    async with asyncio_files.open(small / "file", mode) as file:
+        data = letter if mode == "w" else [text.encode() for text in letter]
+        for begin in range(0, len(data), at_once):
+            await asyncio.gather(*[write(file, it) for it in data[begin : begin + at_once]])
+    assert failures
+    written = (small / "file").read_text()
+    if size > MIB:
+        assert written == ""
+    elif at_once == 1:
+        assert written == "".join(letter)
+    else:
+        # Calls at the same time are repeated in any order.
+        assert len(written) == size * len(letter)
+        assert all(written.count(text[0]) == size for text in letter)
+
+
 @quiet
 def test_a_destructor_reports_the_error_that_no_call_has_raised(small):
     # Files of other tests.

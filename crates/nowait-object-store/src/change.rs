@@ -167,8 +167,11 @@ pub(crate) fn rename(
     }
 }
 
-/// Gives an object another name, if no object has it: a copy, and then a deletion of the old name.
-/// If the file can have no second name, it is renamed. Returns what is still to be synced.
+/// Gives an object another name, if no object has it. Returns what is still to be synced.
+///
+/// The file is renamed, so that another object that gets the old name meanwhile is not removed. If the
+/// filesystem has no RENAME_NOREPLACE (renameat2(2)), if the object is a symbolic link, or across mounts, it
+/// is copied, and the old name is removed.
 pub(crate) fn rename_if_not_exists(
     engine: &Engine,
     from: &Path,
@@ -176,33 +179,34 @@ pub(crate) fn rename_if_not_exists(
     clean_up_to: Option<&Path>,
     sync: Sync,
 ) -> Result<Option<Renamed>, Error> {
-    let is_file = file_type(from)?.is_file();
-    let directory = Directory::of(from, sync)?;
-    let renamed = match copy_link(engine, from, to, Replace::No, sync) {
-        Ok(()) => return remove(from, clean_up_to, &directory).map(|()| None),
-        Err(error) if error.is_without_link() && is_file => {
-            rename_with(engine, from, to, sync, |[from_directory, to_directory]| {
-                rename_new([from_directory, to_directory], from, to)
-            })
+    if file_type(from)?.is_file() {
+        let renamed = rename_with(engine, from, to, sync, |[from_directory, to_directory]| {
+            rename_new([from_directory, to_directory], from, to)
+        });
+        match renamed {
+            Err(Error::NotSupported { .. }) => {}
+            Err(error) if error.is_across_mounts() => {}
+            Err(error) => return Err(error),
+            Ok(None) => {
+                remove_empty(from, clean_up_to);
+                return Ok(None);
+            }
+            Ok(Some(renamed)) => {
+                let emptied = clean_up_to.map(|root| (from.to_owned(), root.to_owned()));
+                return Ok(Some(Renamed { emptied, ..renamed }));
+            }
         }
-        Err(error) => Err(error),
-    };
-    match renamed {
+    }
+    let directory = Directory::of(from, sync)?;
+    match copy_link(engine, from, to, Replace::No, sync) {
+        Ok(()) => remove(from, clean_up_to, &directory)?,
         Err(error) if can_be_copied(&error, from) => {
             let source = copy_bytes(engine, from, to, Replace::No, Sync::Yes)?;
             remove_copied(from, &source, clean_up_to, &directory)?;
-            Ok(None)
         }
-        Err(error) => Err(error),
-        Ok(None) => {
-            remove_empty(from, clean_up_to);
-            Ok(None)
-        }
-        Ok(Some(renamed)) => {
-            let emptied = clean_up_to.map(|root| (from.to_owned(), root.to_owned()));
-            Ok(Some(Renamed { emptied, ..renamed }))
-        }
+        Err(error) => return Err(error),
     }
+    Ok(None)
 }
 
 /// An object that was renamed and is still to be synced. If that fails because there is no

@@ -65,10 +65,12 @@
 //! across mounts copies the bytes, and then removes the object, unless another writer has replaced
 //! it meanwhile.
 //!
-//! An object that is created only if there is none (`PutMode::Create`, and copies and renames in
-//! that mode) gets its name by link(2). After EPERM, EOPNOTSUPP, ENOSYS or EMLINK it gets it by
-//! renameat2(2) with `RENAME_NOREPLACE`. If the filesystem does not support that, either, the error
-//! is `NotSupported`. Each of these calls is tried each time.
+//! An object that is created only if there is none (`PutMode::Create`, and copies in that mode) gets
+//! its name by link(2). After EPERM, EOPNOTSUPP, ENOSYS or EMLINK it gets it by renameat2(2) with
+//! `RENAME_NOREPLACE`. If the filesystem does not support that, either, the error is `NotSupported`.
+//! A rename in that mode is such a renameat2(2), so that an object that is put under the old name
+//! meanwhile stays. Where that is not supported, the object is copied, and the old name removed. Each
+//! of these calls is tried each time.
 //!
 //! With `with_fsync`, the following calls make an object durable before the call returns, on the
 //! filesystems where fsync(2) does. Without it, nothing is synced except the copy of a rename across
@@ -79,7 +81,7 @@
 //! | put, and completion of an upload in parts | the file, before it gets its name; its directory |
 //! | copy | the file, before it gets the second name, or the copy of its bytes, before it gets its name; the directory of that name |
 //! | rename | the file, before it is renamed; the directories of both names |
-//! | rename if the name is not in use, and across mounts | as a copy; then the directory of the removed name |
+//! | rename across mounts, of a symbolic link, and if the name is not in use without `RENAME_NOREPLACE` | as a copy; then the directory of the removed name |
 //! | all of these | the directory above each one that is created for the name, by this call or by another one of the process that syncs, before it is used |
 //! | delete | nothing: the object may be there again after a power cut |
 //!

@@ -15,6 +15,7 @@ use crate::handle::registered::{OpenFile, Slot};
 use crate::kernel::alignment::Alignment;
 use crate::kernel::filesystem::Filesystem;
 use crate::kernel::support::SupportCell;
+use crate::metadata::Metadata;
 use crate::policy::false_misses::FalseMisses;
 use crate::policy::history::History;
 use crate::policy::mode::Mode;
@@ -52,6 +53,8 @@ struct Inner {
     nowait_read: SupportCell,
     false_misses: FalseMisses,
     nowait_write: SupportCell,
+    /// See [`Handle::is_served`].
+    served: bool,
     filesystem: Arc<Filesystem>,
     history: History,
     readahead: Readahead,
@@ -64,7 +67,8 @@ struct Inner {
 }
 
 impl Handle {
-    /// Converts an open descriptor of any file type.
+    /// Converts an open descriptor of any file type. On NFS and FUSE it waits for the server, which
+    /// fstatfs(2) asks.
     ///
     /// # Errors
     /// The errors of fstat(2), fstatfs(2) or fcntl(2).
@@ -91,6 +95,22 @@ impl Handle {
         }
     }
 
+    /// As [`with`](Handle::with), if that is known to wait for no server. Returns the descriptor
+    /// otherwise.
+    pub(crate) fn with_at_once(
+        fd: OwnedFd,
+        path: Option<Arc<Path>>,
+        mode: Option<Mode>,
+    ) -> Result<Handle, OwnedFd> {
+        let known = sys::stat::known(fd.as_fd()).ok();
+        let known = known.filter(Filesystem::is_identified_at_once);
+        match known.map(|file| properties_of(&fd, &file)) {
+            Some(Ok((identity, flags))) => Ok(Handle::known(fd, identity, flags, path, mode)),
+            // A worker returns the error.
+            Some(Err(_)) | None => Err(fd),
+        }
+    }
+
     /// As [`new`](Handle::new), and returns the descriptor with an error instead of closing it.
     ///
     /// # Errors
@@ -103,7 +123,7 @@ impl Handle {
     }
 
     /// Converts the descriptor of a regular file that was just opened by [`open_cached`], for reading
-    /// and without further flags. `dev` is its `st_dev`.
+    /// and without further flags.
     ///
     /// [`open_cached`]: crate::file::open_cached
     ///
@@ -111,11 +131,11 @@ impl Handle {
     /// The errors of fstatfs(2).
     pub(crate) fn of_opened(
         fd: OwnedFd,
-        dev: u64,
+        metadata: &Metadata,
         path: Option<Arc<Path>>,
         mode: Option<Mode>,
     ) -> Result<Handle> {
-        match sys::stat::identity_of_regular(fd.as_fd(), dev) {
+        match sys::stat::identity_of(fd.as_fd(), &metadata.known()) {
             Ok(identity) => Ok(Handle::known(fd, identity, OFlags::RDONLY, path, mode)),
             Err(errno) => Err(Error::os("open", errno).on(path.as_ref())),
         }
@@ -137,8 +157,7 @@ impl Handle {
         path: Option<Arc<Path>>,
         mode: Option<Mode>,
     ) -> Handle {
-        let filesystem = Filesystem::of(identity.filesystem);
-        filesystem.learn_mount(fd.as_fd());
+        let filesystem = Filesystem::of(&identity);
         let direct = flags.contains(OFlags::DIRECT);
         let alignment = if direct { Alignment::of(&fd) } else { Ok(None) };
         let alignment = alignment.ok().flatten().map(Box::new);
@@ -147,6 +166,7 @@ impl Handle {
             unbounded: !identity.bounded || filesystem.is_in_kernel(),
             seekable: identity.regular || sys::stat::is_seekable(fd.as_fd()),
             direct,
+            served: filesystem.is_served(identity.looks_local),
             // O_DSYNC is one of the two bits of O_SYNC.
             syncs: flags.intersects(OFlags::SYNC) || identity.syncs,
             alignment,
@@ -280,11 +300,28 @@ impl Handle {
     }
 
     /// Returns true if close(2) does not wait: the file is open for reading only, and its filesystem
-    /// does nothing when a descriptor is closed. On overlayfs the filesystem below is unknown.
+    /// does nothing when a descriptor is closed. overlayfs asks the filesystem of a layer, which is taken
+    /// for a local one if it reports the birth time of the file or similar attributes: few servers do.
     pub fn closes_at_once(&self) -> bool {
         let reads_only = |flags: OFlags| flags & OFlags::RWMODE == OFlags::RDONLY;
-        let filesystem = &self.0.filesystem;
-        filesystem.closes_at_once() && sys::stat::flags(self.as_fd()).is_ok_and(reads_only)
+        self.0.filesystem.is_local()
+            && !self.0.served
+            && sys::stat::flags(self.as_fd()).is_ok_and(reads_only)
+    }
+
+    /// Returns true if an ordinary read of cached data, or fstat(2), may wait for a server: on NFS, FUSE,
+    /// SMB, Ceph, Lustre, AFS and 9p, which ask for the size of a file from time to time, and on overlayfs if
+    /// the layer of the file does not look local. Workers make such calls for futures.
+    ///
+    /// ```
+    /// let file = nowait::Handle::new(std::fs::File::open("Cargo.toml")?)?;
+    /// if file.is_served() {
+    ///     println!("workers read it, also if it is cached");
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn is_served(&self) -> bool {
+        self.0.served
     }
 
     /// The same file without a slot.
@@ -337,9 +374,10 @@ impl Handle {
     }
 
     /// The bytes of a range that are in the page cache. `None` if the kernel does not report them,
-    /// and for files without a page cache.
+    /// and for files without a page cache or on a server.
     pub(crate) fn resident_bytes(&self, offset: u64, len: usize) -> Option<u32> {
-        let cacheable = self.0.regular && !self.0.direct && !self.0.filesystem.is_memory();
+        let has_pages = self.0.regular && !self.0.filesystem.is_memory();
+        let cacheable = has_pages && !self.0.direct && !self.0.served;
         cacheable
             .then(|| {
                 self.0
@@ -411,8 +449,15 @@ impl Handle {
 
 /// The properties of an open file that a handle stores.
 fn properties(fd: &OwnedFd) -> Result<(sys::stat::Identity, OFlags), sys::Errno> {
+    properties_of(fd, &sys::stat::known(fd.as_fd())?)
+}
+
+fn properties_of(
+    fd: &OwnedFd,
+    file: &sys::stat::Known,
+) -> Result<(sys::stat::Identity, OFlags), sys::Errno> {
     Ok((
-        sys::stat::identity(fd.as_fd())?,
+        sys::stat::identity_of(fd.as_fd(), file)?,
         sys::stat::flags(fd.as_fd())?,
     ))
 }

@@ -11,6 +11,7 @@ use rustix::fs::{AtFlags, StatxFlags, StatxTimestamp};
 
 use crate::error::{Error, Result};
 use crate::sys::retry;
+use crate::sys::stat::Known;
 
 bitflags::bitflags! {
     /// The fields of a file's [`Metadata`] to ask for: `STATX_*` of statx(2). A filesystem may fill
@@ -151,6 +152,12 @@ pub struct Metadata(rustix::fs::Statx);
 impl Metadata {
     pub(crate) fn new(statx: rustix::fs::Statx) -> Metadata {
         Metadata(statx)
+    }
+
+    /// The properties that are known without asking a server. The mount is that of a request for
+    /// [`MNT_ID_UNIQUE`].
+    pub(crate) fn known(&self) -> Known {
+        Known::of(&self.0)
     }
 
     /// Calls statx(2) for the file at `path`, relative to `directory`. Blocks.

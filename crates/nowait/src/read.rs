@@ -215,7 +215,7 @@ impl<F: Fn() -> usize> ReadPath<'_, F> {
             memory: memory && regular,
             nowait_refused,
             nowait_works: handle.nowait_read().works(),
-            residency: asks && !memory && regular && handle.has_residency(),
+            residency: asks && !memory && regular && !handle.is_served() && handle.has_residency(),
             congested,
         }
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,
-    OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, ReplyXattr,
-    Request, WriteFlags,
+    OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, WriteFlags,
 };
 
 use crate::attributes::attributes;
@@ -20,7 +20,10 @@ use crate::served_mount::ServedMount;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of FUSE")]
 pub enum Asked {
+    Lookup,
+    Statfs,
     Open,
+    Flush,
     Read,
     Write,
     Fsync,
@@ -31,18 +34,20 @@ pub enum Asked {
 
 /// A mounted file whose requests a test answers. Drop unmounts it.
 ///
-/// The file is opened with `FOPEN_DIRECT_IO`: the kernel caches no data of it. Its only extended
-/// attribute values are `value`, for every name.
+/// The only values of its extended attributes are `value`, for every name. The kernel asks again for names and
+/// attributes each time.
 #[derive(Debug)]
 pub struct ServedFile {
     _mount: ServedMount,
     path: PathBuf,
     bytes: Arc<Mutex<Vec<u8>>>,
+    requests: Arc<Mutex<Vec<(u32, Asked)>>>,
 }
 
 impl ServedFile {
     /// Mounts a file with these bytes. `answer` decides each request: the maximum of bytes that a
-    /// read or a write transfers, or an errno.
+    /// read or a write transfers, or an errno. The file is opened with `FOPEN_DIRECT_IO`: the kernel
+    /// caches no data of it.
     ///
     /// # Errors
     ///
@@ -51,16 +56,45 @@ impl ServedFile {
         bytes: Vec<u8>,
         answer: impl Fn(Asked) -> std::result::Result<usize, i32> + Send + Sync + 'static,
     ) -> Result<Self> {
+        ServedFile::opened_with(FopenFlags::FOPEN_DIRECT_IO, bytes, Box::new(answer))
+    }
+
+    /// Mounts a file with these bytes, which the page cache keeps. It has no extended attributes, and can
+    /// be in a layer of an overlay.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](ServedFile::new).
+    pub fn cached(bytes: Vec<u8>) -> Result<Self> {
+        let answer = |asked| match asked {
+            Asked::Getxattr => Err(Errno::ENODATA.code()),
+            _ => Ok(usize::MAX),
+        };
+        ServedFile::opened_with(FopenFlags::FOPEN_KEEP_CACHE, bytes, Box::new(answer))
+    }
+
+    fn opened_with(flags: FopenFlags, bytes: Vec<u8>, answer: Box<Answer>) -> Result<Self> {
         let bytes = Arc::new(Mutex::new(bytes));
+        let requests = Arc::default();
         let mount = ServedMount::new(Server {
+            flags,
             bytes: Arc::clone(&bytes),
-            answer: Box::new(answer),
+            answer,
+            requests: Arc::clone(&requests),
         })?;
         Ok(ServedFile {
             path: mount.path().join(FILE_NAME),
             _mount: mount,
             bytes,
+            requests,
         })
+    }
+
+    /// The requests for which the thread with this ID (gettid(2)) had to wait, until now.
+    pub fn requests_of(&self, thread: u32) -> Vec<Asked> {
+        let requests = lock(&self.requests);
+        let own = requests.iter().filter(|(asker, _)| *asker == thread);
+        own.map(|(_, asked)| *asked).collect()
     }
 
     /// The path of the file.
@@ -82,12 +116,15 @@ const ONCE: Duration = Duration::ZERO;
 type Answer = dyn Fn(Asked) -> std::result::Result<usize, i32> + Send + Sync;
 
 struct Server {
+    flags: FopenFlags,
     bytes: Arc<Mutex<Vec<u8>>>,
     answer: Box<Answer>,
+    /// Each with the thread that waits for it.
+    requests: Arc<Mutex<Vec<(u32, Asked)>>>,
 }
 
-fn lock(bytes: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
-    bytes.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Server {
@@ -100,37 +137,40 @@ impl Server {
         attributes(ino, kind, lock(&self.bytes).len() as u64)
     }
 
-    fn answer(&self, asked: Asked) -> std::result::Result<usize, Errno> {
+    fn answer(&self, request: &Request, asked: Asked) -> std::result::Result<usize, Errno> {
+        lock(&self.requests).push((request.pid(), asked));
         (self.answer)(asked).map_err(Errno::from_i32)
     }
 }
 
 impl Filesystem for Server {
-    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        if name == FILE_NAME {
+    fn lookup(&self, request: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if let Err(errno) = self.answer(request, Asked::Lookup) {
+            reply.error(errno);
+        } else if name == FILE_NAME {
             reply.entry(&ONCE, &self.attr(FILE), Generation(0));
         } else {
             reply.error(Errno::ENOENT);
         }
     }
 
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.answer(Asked::Getattr) {
+    fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.answer(request, Asked::Getattr) {
             Err(errno) if ino == FILE => reply.error(errno),
             _ => reply.attr(&ONCE, &self.attr(ino)),
         }
     }
 
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.answer(Asked::Open) {
-            Ok(_) => reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO),
+    fn open(&self, request: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.answer(request, Asked::Open) {
+            Ok(_) => reply.opened(FileHandle(0), self.flags),
             Err(errno) => reply.error(errno),
         }
     }
 
     fn read(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -139,7 +179,7 @@ impl Filesystem for Server {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match self.answer(Asked::Read) {
+        match self.answer(request, Asked::Read) {
             Ok(most) => {
                 let bytes = lock(&self.bytes);
                 let from = bytes.get(offset as usize..).unwrap_or_default();
@@ -151,7 +191,7 @@ impl Filesystem for Server {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -161,7 +201,7 @@ impl Filesystem for Server {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.answer(Asked::Write) {
+        match self.answer(request, Asked::Write) {
             Ok(most) => {
                 let (at, data) = (offset as usize, &data[..data.len().min(most)]);
                 let mut bytes = lock(&self.bytes);
@@ -174,15 +214,15 @@ impl Filesystem for Server {
         }
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        match self.answer(Asked::Fsync) {
+    fn fsync(&self, request: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        match self.answer(request, Asked::Fsync) {
             Ok(_) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
     }
 
-    fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
-        match self.answer(Asked::Getxattr) {
+    fn getxattr(&self, request: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
+        match self.answer(request, Asked::Getxattr) {
             Ok(_) => reply.data(b"value"),
             Err(errno) => reply.error(errno),
         }
@@ -190,7 +230,7 @@ impl Filesystem for Server {
 
     fn fallocate(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         _: FileHandle,
         _: u64,
@@ -198,13 +238,23 @@ impl Filesystem for Server {
         _: i32,
         reply: ReplyEmpty,
     ) {
-        match self.answer(Asked::Fallocate) {
+        match self.answer(request, Asked::Fallocate) {
             Ok(_) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.ok();
+    fn flush(&self, request: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        match self.answer(request, Asked::Flush) {
+            Ok(_) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn statfs(&self, request: &Request, _: INodeNo, reply: ReplyStatfs) {
+        match self.answer(request, Asked::Statfs) {
+            Ok(_) => reply.statfs(0, 0, 0, 0, 0, 4096, 255, 4096),
+            Err(errno) => reply.error(errno),
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use nowait::op::{Openat2, Statx};
+use nowait::op::Statx;
 use nowait::{Engine, OpenOptions, StatxMask};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -20,27 +20,30 @@ use crate::error::{call_error, library_error, os_error, os_error_of_two};
 use crate::paths;
 use crate::stat_result::stat_result;
 
-/// The flags of a file that is only read.
-const READ: i32 = nix::libc::O_RDONLY | nix::libc::O_CLOEXEC;
-
-/// Opens a file: an awaitable of a Handle.
+/// Opens a file with the flags of open(2) that a mode of open() has: an awaitable of a Handle.
 #[pyfunction]
-pub fn open_handle(py: Python<'_>, path: Py<PyAny>, flags: i32, mode: u32) -> PyResult<Py<PyAny>> {
+pub fn open_handle(py: Python<'_>, path: Py<PyAny>, flags: i32) -> PyResult<Py<PyAny>> {
+    use nix::libc;
     let name = c_path(path.bind(py))?;
     let open = async move |engine: Engine| {
-        if flags == READ {
-            // A cached path is opened in the calling thread.
-            let path = Path::new(OsStr::from_bytes(name.as_bytes()));
-            let open = OpenOptions::new().read(true).engine(&engine).open(path);
-            return open.await.map(|file| Some(file.handle().clone()));
-        }
-        let opened = engine.run(Openat2::new(name, flags, mode)).await;
-        opened.result?;
-        opened.op.into_fd().map(nowait::Handle::new).transpose()
+        let has = |flag| flags & flag == flag;
+        let access = flags & libc::O_ACCMODE;
+        let creates = has(libc::O_CREAT) && !has(libc::O_EXCL);
+        let mut options = OpenOptions::new();
+        options
+            .read(access != libc::O_WRONLY)
+            .write(access != libc::O_RDONLY && !has(libc::O_APPEND))
+            .append(has(libc::O_APPEND))
+            .truncate(has(libc::O_TRUNC))
+            .create(creates)
+            .create_new(has(libc::O_CREAT | libc::O_EXCL));
+        let path = Path::new(OsStr::from_bytes(name.as_bytes()));
+        // A cached path of a file that is only read is opened in the calling thread.
+        let open = options.engine(&engine).open(path);
+        open.await.map(|file| file.handle().clone())
     };
     let request = EngineRequest::new(Kept::Path(path), open, |py, kept, opened| {
         let open = opened.map_err(|error| library_error(py, &error, &kept.path(py)))?;
-        let open = open.ok_or_else(|| PyRuntimeError::new_err("openat2 returned no descriptor"))?;
         Bound::new(py, Handle::from(open))?.into_py_any(py)
     });
     awaitable(py, request)

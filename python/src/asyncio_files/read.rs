@@ -279,7 +279,8 @@ fn cached(
 /// Reduces a large length to that of the rest of the file, before memory is allocated.
 #[inline]
 fn limited(handle: &Handle, offset: u64, len: usize) -> usize {
-    if len <= WITH_GIL || !handle.is_regular() {
+    // fstat(2) of a served file may wait for the server.
+    if len <= WITH_GIL || !handle.is_regular() || handle.is_served() {
         return len;
     }
     match rustix::fs::fstat(handle) {

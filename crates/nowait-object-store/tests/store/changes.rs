@@ -33,6 +33,30 @@ fn set_time_of(path: &FilePath, from: &FilePath) {
     file.set_modified(time).unwrap();
 }
 
+/// The two calls run 1,000 times beside each other: in some rounds, the object is replaced after the rename has
+/// found it, and before the old name is gone.
+#[test]
+fn an_object_that_is_put_beside_the_rename_of_another_one_is_not_lost() {
+    let root = scratch();
+    let store = store(root.path());
+    let from = Path::from("from");
+    for round in 0..1000 {
+        let to = Path::from(format!("to/{round}"));
+        pollster::block_on(store.put(&from, "old".into())).unwrap();
+        std::thread::scope(|scope| {
+            let put = scope.spawn(|| pollster::block_on(store.put(&from, "new".into())));
+            pollster::block_on(store.rename_if_not_exists(&from, &to)).unwrap();
+            put.join().unwrap().unwrap();
+        });
+        let left = pollster::block_on(read(&store, "from"));
+        let moved = pollster::block_on(read(&store, to.as_ref())).unwrap();
+        match left {
+            Ok(left) => assert_eq!((&*left, &*moved), ("new", "old"), "round {round}"),
+            Err(_) => assert_eq!(moved, "new", "round {round}"),
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_replaced_file_is_opened_again() {
     let root = scratch();

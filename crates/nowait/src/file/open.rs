@@ -4,7 +4,6 @@ use std::ffi::CString;
 use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -326,8 +325,8 @@ enum Opening {
     New,
     /// openat2(2), on the ring or a worker.
     Operation(Engine, OpFuture),
-    /// A worker opens a regular file.
-    Regular(Engine, SpawnBlocking<Result<OwnedFd>>),
+    /// A worker opens a regular file, or identifies a file that was opened: some filesystems ask a server.
+    Handle(Engine, SpawnBlocking<Result<Handle>>),
     Done,
 }
 
@@ -338,9 +337,10 @@ impl Open {
         let failed = |errno| Error::os("open", errno);
         let flags = self.options.flags().map_err(failed)?;
         if self.options.regular {
-            let path = self.path.clone();
-            let open = engine.spawn_blocking(move || open_regular(&path, flags));
-            return Ok(Opening::Regular(engine, open));
+            let (path, mode) = (self.path.clone(), Some(self.options.mode_on(&engine)));
+            let open = move || Handle::with(open_regular(&path, flags)?, Some(path), mode);
+            let open = engine.spawn_blocking(open);
+            return Ok(Opening::Handle(engine, open));
         }
         // A path that contains a NUL byte names no file.
         let path =
@@ -357,34 +357,40 @@ impl Open {
             {
                 let engine = options.on()?;
                 let mode = Some(options.mode_on(&engine));
-                let handle = Handle::of_opened(fd, metadata.dev(), Some(self.path.clone()), mode)?;
+                let handle = Handle::of_opened(fd, &metadata, Some(self.path.clone()), mode)?;
                 return Poll::Ready(options.take_in(handle, engine));
             }
             self.state = self.begin()?;
         }
-        let (engine, opened) = match &mut self.state {
-            Opening::Operation(engine, operation) => {
-                let opened = operation.poll(engine, cx).map(opened);
-                (engine, opened)
+        if let Opening::Operation(engine, operation) = &mut self.state {
+            let fd = match operation.poll(engine, cx) {
+                Poll::Ready(done) => opened(done)?,
+                Poll::Pending => return pending(engine),
+            };
+            let (path, mode) = (Some(self.path.clone()), Some(options.mode_on(engine)));
+            match Handle::with_at_once(fd, path.clone(), mode) {
+                Ok(handle) => return Poll::Ready(options.take_in(handle, engine.clone())),
+                Err(fd) => {
+                    let identify = engine.spawn_blocking(move || Handle::with(fd, path, mode));
+                    self.state = Opening::Handle(engine.clone(), identify);
+                }
             }
-            Opening::Regular(engine, open) => {
-                let opened = Pin::new(open).poll(cx).map(|opened| opened?);
-                (engine, opened)
-            }
-            Opening::New | Opening::Done => return Poll::Pending,
+        }
+        let Opening::Handle(engine, handle) = &mut self.state else {
+            return Poll::Pending;
         };
-        match opened {
-            Poll::Ready(fd) => {
-                let mode = Some(options.mode_on(engine));
-                let handle = Handle::with(fd?, Some(self.path.clone()), mode)?;
-                Poll::Ready(options.take_in(handle, engine.clone()))
-            }
-            // In a forked child the future would never be woken.
-            Poll::Pending => engine
-                .check_process("open")
-                .map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending),
+        match Pin::new(handle).poll(cx) {
+            Poll::Ready(handle) => Poll::Ready(options.take_in(handle??, engine.clone())),
+            Poll::Pending => pending(engine),
         }
     }
+}
+
+/// In a forked child the future would never be woken.
+fn pending(engine: &Engine) -> Poll<Result<File>> {
+    engine
+        .check_process("open")
+        .map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending)
 }
 
 /// The descriptor that an openat2(2) has opened.

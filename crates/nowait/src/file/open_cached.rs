@@ -12,6 +12,7 @@ use crate::metadata::Metadata;
 use crate::sys::Errno;
 use crate::sys::reopen::Descriptors;
 use crate::sys::resolve::resolve_cached;
+use crate::sys::stat::MNT_ID_UNIQUE;
 
 /// Opens a file for reading in the calling thread, if that does not block, and asks for its basic
 /// metadata. Returns `None` if it might block or has failed: then the engine opens the file and
@@ -60,11 +61,12 @@ fn open_held_by(
         Err(_) => return None,
     };
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(&held, c"", flags, StatxFlags::BASIC_STATS).ok()?;
+    let fields = StatxFlags::BASIC_STATS | MNT_ID_UNIQUE;
+    let stat = rustix::fs::statx(&held, c"", flags, fields).ok()?;
     let slow = StatxAttributes::ENCRYPTED | StatxAttributes::VERITY;
     let is_slow = stat.stx_attributes.intersects(slow);
     let metadata = Metadata::new(stat);
-    if !metadata.is_file() || is_slow || !Filesystem::opens_at_once(metadata.dev()) {
+    if !metadata.is_file() || is_slow || !Filesystem::opens_at_once(&metadata.known()) {
         return None;
     }
     let fd = open(&held, &metadata, OFlags::RDONLY | OFlags::NONBLOCK).ok()?;

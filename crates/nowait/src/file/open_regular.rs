@@ -21,6 +21,7 @@ use crate::metadata::{Metadata, StatxMask};
 use crate::sys::Errno;
 use crate::sys::reopen::Descriptors;
 use crate::sys::retry;
+use crate::sys::stat::MNT_ID_UNIQUE;
 
 /// The time between two attempts to open a file with a lease.
 const LEASE: Duration = Duration::from_millis(5);
@@ -45,7 +46,8 @@ pub(crate) fn hold_regular(path: &Path, link: OFlags) -> Result<(OwnedFd, Metada
     let flags = OFlags::PATH | OFlags::CLOEXEC | link;
     let held = retry::interrupted(|| rustix::fs::open(path, flags, Mode::empty()));
     let held = held.map_err(failed)?;
-    let metadata = Metadata::statx(&held, "", libc::AT_EMPTY_PATH, StatxMask::BASIC_STATS);
+    let fields = StatxMask::BASIC_STATS | StatxMask::from_bits_retain(MNT_ID_UNIQUE.bits());
+    let metadata = Metadata::statx(&held, "", libc::AT_EMPTY_PATH, fields);
     let metadata = metadata.map_err(|e| e.named(NAME))?;
     if metadata.is_dir() {
         return Err(failed(Errno::ISDIR));

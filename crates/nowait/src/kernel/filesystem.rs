@@ -18,8 +18,8 @@ pub struct Filesystem {
     pub(crate) nowait_write: SupportCell,
     rotating: OnceBox<Option<bool>>,
     max_readahead: OnceBox<u64>,
-    /// The IDs of mounts of this filesystem, if it is overlayfs. No mount has the ID 0.
-    mounts: [AtomicU64; 4],
+    /// The IDs of mounts on which files of this filesystem were opened. No mount has the ID 0.
+    mounts: [AtomicU64; 16],
     /// The number of mounts that were added to `mounts`.
     next_mount: AtomicUsize,
 }
@@ -34,9 +34,10 @@ const IN_MEMORY: [u64; 3] = [magic::TMPFS, magic::RAMFS, magic::HUGETLBFS];
 /// block without limit.
 const IN_KERNEL: [u64; 3] = [magic::PROC, magic::TRACEFS, magic::DEBUGFS];
 
-/// Filesystems on which close(2) of a file that was only read has nothing to do. Those of servers
-/// flush each descriptor that is closed. overlayfs passes the flush on.
-const CLOSE_AT_ONCE: [u64; 13] = [
+/// Filesystems without a server: close(2) of a file that was only read has nothing to do, and
+/// fstatfs(2) reads memory. Those of servers flush each descriptor that is closed. overlayfs passes both
+/// on to a layer.
+const LOCAL: [u64; 13] = [
     magic::BCACHEFS,
     magic::BTRFS,
     magic::EROFS,
@@ -50,6 +51,18 @@ const CLOSE_AT_ONCE: [u64; 13] = [
     magic::TMPFS,
     magic::XFS,
     magic::ZFS,
+];
+
+/// Filesystems that may ask a server for the size of a file before they read its cached data.
+const SERVED: [u64; 8] = [
+    magic::AFS,
+    magic::CEPH,
+    magic::CIFS,
+    magic::FUSE,
+    magic::LUSTRE,
+    magic::NFS,
+    magic::SMB2,
+    magic::V9FS,
 ];
 
 impl Filesystem {
@@ -77,9 +90,16 @@ impl Filesystem {
         self.id.magic == magic::OVERLAYFS
     }
 
-    /// Returns true if close(2) of a file that was only read does not wait for a server.
-    pub(crate) fn closes_at_once(&self) -> bool {
-        CLOSE_AT_ONCE.contains(&self.id.magic)
+    /// Returns true if it has no server that close(2) of a file that was only read, or fstatfs(2), would
+    /// wait for. overlayfs counts as such.
+    pub(crate) fn is_local(&self) -> bool {
+        LOCAL.contains(&self.id.magic)
+    }
+
+    /// Returns true if it is one of those that may ask a server before they read cached data.
+    /// `looks_local` is that of the file, which decides on overlayfs.
+    pub(crate) fn is_served(&self, looks_local: bool) -> bool {
+        SERVED.contains(&self.id.magic) || (self.is_overlay() && !looks_local)
     }
 
     /// Returns true if its regular files are the kernel's own. Some of them block without limit.

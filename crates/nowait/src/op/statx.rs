@@ -101,7 +101,7 @@ impl Statx {
             let filesystem = open.filesystem();
             let at_once = filesystem.stats_at_once()
                 || (filesystem.is_overlay()
-                    && known(open.as_fd()).is_ok_and(|file| file.has_birth_time));
+                    && known(open.as_fd()).is_ok_and(|file| file.looks_local));
             return at_once.then(|| statx(open.as_fd()));
         }
         let follow = match inner.flags.contains(AtFlags::SYMLINK_NOFOLLOW) {

@@ -43,7 +43,8 @@ pub enum Cached {
 ///
 /// # Cost
 /// A file on overlayfs is mapped for each call, which takes about 20 microseconds. [`try_cached`]
-/// keeps the mapping.
+/// keeps the mapping. The type of the filesystem is asked for in each call, where `RWF_NOWAIT` is refused:
+/// on NFS and FUSE, fstatfs(2) waits for the server. [`try_cached`] does not ask.
 ///
 /// # Errors
 /// EBADF, EFAULT, and EINVAL (also for a range beyond `i64`). Any other errno counts as
@@ -67,7 +68,9 @@ pub fn cached<'a>(fd: impl AsFd, buf: impl Into<UninitSlice<'a>>, offset: u64) -
             let Ok(identity) = stat::identity(fd) else {
                 return answer(Attempt::Refused(errno));
             };
-            let file = (identity.regular, &*Filesystem::of(identity.filesystem));
+            let filesystem = Filesystem::of(&identity);
+            let is_local = !filesystem.is_served(identity.looks_local);
+            let file = (identity.regular && is_local, &*filesystem);
             let coverage = coverage(fd, file, &SourceCache::default(), offset, space.len());
             read_resident(fd, &mut space, offset, coverage)
         }
@@ -115,7 +118,8 @@ fn read_resident(
     answer(attempt_of(fd, got, space.len(), Some(offset)))
 }
 
-/// The residency of a range of a file. `Full` for a file in memory.
+/// The residency of a range of a file. `Full` for a file in memory. `Unknown` if it is not regular, or if
+/// an ordinary read of cached data may wait for a server.
 fn coverage(
     fd: BorrowedFd<'_>,
     (regular, filesystem): (bool, &Filesystem),
@@ -168,7 +172,8 @@ pub fn try_cached<'a>(
     }
     let read = match tried {
         None | Some(Attempt::Refused(_)) => {
-            let file = (handle.is_regular(), handle.filesystem());
+            let regular = handle.is_regular() && !handle.is_served();
+            let file = (regular, handle.filesystem());
             let coverage = coverage(fd, file, handle.residency(), offset, space.len());
             read_resident(fd, &mut space, offset, coverage)
         }

@@ -9,7 +9,6 @@
 //! device may have an effect.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -209,12 +208,12 @@ fn open(path: &Path, held: &OwnedFd, descriptors: &Descriptors) -> Result<OwnedF
 
 /// Records the filesystem of a file, so that its other files can be opened by [`cached`].
 fn remember(fd: &OwnedFd, metadata: &Metadata) {
-    let device = metadata.dev();
-    if rustix::fs::major(device) != 0
-        && !Filesystem::opens_at_once(device)
-        && let Ok(identity) = sys::stat::identity(fd.as_fd())
+    let file = metadata.known();
+    if rustix::fs::major(file.device) != 0
+        && !Filesystem::opens_at_once(&file)
+        && let Ok(identity) = sys::stat::identity_of(fd.as_fd(), &file)
     {
-        Filesystem::of(identity.filesystem);
+        Filesystem::of(&identity);
     }
 }
 

@@ -48,7 +48,7 @@ impl Directory {
             Some(like) if like.device() == stat.st_dev => like.filesystem.clone(),
             _ => {
                 let statfs = rustix::fs::fstatfs(&fd).map_err(failed)?;
-                Filesystem::of(FilesystemId::new(stat.st_dev, &statfs))
+                Filesystem::with_id(FilesystemId::new(stat.st_dev, &statfs))
             }
         };
         Ok(Directory {

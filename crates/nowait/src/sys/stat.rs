@@ -1,13 +1,13 @@
-//! fstat(2) and fstatfs(2) with the results that the library needs.
+//! statx(2) and fstatfs(2) with the results that the library needs.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxAttributes, StatxFlags};
 
 use super::Errno;
 
-/// The results of fstat(2) and fstatfs(2) for an open file, queried once.
+/// The results of statx(2) and fstatfs(2) for an open file, queried once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Identity {
     /// True for a regular file.
@@ -19,6 +19,10 @@ pub(crate) struct Identity {
     pub syncs: bool,
     /// The filesystem of the file.
     pub filesystem: FilesystemId,
+    /// The mount of the file: see [`Known::mount`].
+    pub mount: Option<u64>,
+    /// See [`Known::looks_local`].
+    pub looks_local: bool,
 }
 
 /// A mounted filesystem. The device number is not sufficient, because the kernel reuses the numbers
@@ -33,31 +37,28 @@ pub(crate) struct FilesystemId {
     pub id: u64,
 }
 
-/// Queries the type and the filesystem of a descriptor.
+/// Queries the type and the filesystem of a descriptor. Waits for a server, if the filesystem asks one
+/// in fstatfs(2).
 pub(crate) fn identity(fd: BorrowedFd<'_>) -> Result<Identity, Errno> {
-    let stat = rustix::fs::fstat(fd)?;
-    let kind = FileType::from_raw_mode(stat.st_mode);
+    identity_of(fd, &known(fd)?)
+}
+
+/// The same for a descriptor whose type and device are known.
+pub(crate) fn identity_of(fd: BorrowedFd<'_>, file: &Known) -> Result<Identity, Errno> {
+    let statfs = rustix::fs::fstatfs(fd)?;
     let bounded = [
         FileType::RegularFile,
         FileType::Directory,
         FileType::BlockDevice,
     ];
     Ok(Identity {
-        regular: kind == FileType::RegularFile,
-        bounded: bounded.contains(&kind),
-        ..identity_of_regular(fd, stat.st_dev)?
-    })
-}
-
-/// Queries the filesystem of a regular file with this `st_dev`.
-pub(crate) fn identity_of_regular(fd: BorrowedFd<'_>, dev: u64) -> Result<Identity, Errno> {
-    let statfs = rustix::fs::fstatfs(fd)?;
-    Ok(Identity {
-        regular: true,
-        bounded: true,
+        regular: file.kind == FileType::RegularFile,
+        bounded: bounded.contains(&file.kind),
         // `ST_SYNCHRONOUS`. The type of the flags depends on the C library.
         syncs: statfs.f_flags & 16 != 0,
-        filesystem: FilesystemId::new(dev, &statfs),
+        filesystem: FilesystemId::new(file.device, &statfs),
+        mount: file.mount,
+        looks_local: file.looks_local,
     })
 }
 
@@ -95,25 +96,47 @@ pub(crate) struct Known {
     pub device: u64,
     /// The ID of its mount, which is not used again for other mounts. `None` before Linux 6.8.
     pub mount: Option<u64>,
-    /// True if the filesystem tells when the file was made. Those on a server rarely do.
-    pub has_birth_time: bool,
+    /// True if the filesystem reports the birth time of the file or has the attribute `nodump`
+    /// (chattr(1)), or if the file is immutable, as all of EROFS. That is rare on a server. overlayfs reports
+    /// what the layer does.
+    pub looks_local: bool,
 }
 
 /// `STATX_MNT_ID_UNIQUE` (Linux 6.8).
-const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+pub(crate) const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
+impl Known {
+    /// From a result of statx(2) that was asked for [`MNT_ID_UNIQUE`].
+    pub(crate) fn of(stat: &Statx) -> Known {
+        let has = |field: StatxFlags| stat.stx_mask & field.bits() != 0;
+        let has_flags = stat.stx_attributes_mask.contains(StatxAttributes::NODUMP)
+            || stat.stx_attributes.contains(StatxAttributes::IMMUTABLE);
+        Known {
+            kind: FileType::from_raw_mode(stat.stx_mode.into()),
+            device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            mount: has(MNT_ID_UNIQUE).then_some(stat.stx_mnt_id),
+            looks_local: has(StatxFlags::BTIME) || has_flags,
+        }
+    }
+}
 
 /// Queries the type of a file, its device and its mount (statx(2)), as far as they are known without
-/// asking a server.
+/// asking a server. Where a sandbox denies statx(2), fstat(2) has the type and the device.
 pub(crate) fn known(fd: BorrowedFd<'_>) -> Result<Known, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let fields = StatxFlags::TYPE | StatxFlags::BTIME | MNT_ID_UNIQUE;
-    let stat = rustix::fs::statx(fd, c"", flags, fields)?;
-    let has = |field: StatxFlags| stat.stx_mask & field.bits() != 0;
+    // Miri's statx(2) has no such fields.
+    if !cfg!(miri)
+        && let Ok(stat) = rustix::fs::statx(fd, c"", flags, fields)
+    {
+        return Ok(Known::of(&stat));
+    }
+    let stat = rustix::fs::fstat(fd)?;
     Ok(Known {
-        kind: FileType::from_raw_mode(stat.stx_mode.into()),
-        device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
-        mount: has(MNT_ID_UNIQUE).then_some(stat.stx_mnt_id),
-        has_birth_time: has(StatxFlags::BTIME),
+        kind: FileType::from_raw_mode(stat.st_mode),
+        device: stat.st_dev,
+        mount: None,
+        looks_local: false,
     })
 }
 

@@ -30,8 +30,8 @@ pub(super) fn of_path(path: &Path) -> Option<io::Result<Metadata>> {
         Err(Errno::NOENT) => return Some(Err(Errno::NOENT.into())),
         Err(_) => return None,
     };
-    let device = known(file.as_fd()).ok()?.device;
-    Filesystem::opens_at_once(device).then(|| as_std(file.as_fd(), File::metadata))
+    let known = known(file.as_fd()).ok()?;
+    Filesystem::opens_at_once(&known).then(|| as_std(file.as_fd(), File::metadata))
 }
 
 /// The metadata of an open file. `None` if the filesystem might have to ask a server.

@@ -1,7 +1,7 @@
 //! Options for opening files and creating directories: the builders of `tokio::fs`.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::budget::in_turn;
@@ -121,13 +121,14 @@ impl OpenOptions {
             let open = async { open_cached(path.as_ref()) };
             if let Some(opened) = in_turn(open, |open| open.as_ref().map(|_| 0)).await {
                 let (fd, metadata) = opened?;
-                let handle = Handle::of_opened(fd, metadata.dev(), None, None).map_err(as_io)?;
+                let handle = Handle::of_opened(fd, &metadata, None, None).map_err(as_io)?;
                 return Ok(File::on(handle, engine));
             }
         }
         let (options, path) = (self.std.clone(), path.as_ref().to_owned());
-        let std = on_worker(&engine, None, move || options.open(path)).await?;
-        Ok(File::on(Handle::of_any(std.into()), engine))
+        // The worker identifies the file, too: some filesystems ask a server.
+        let open = move || Ok(Handle::of_any(options.open(path)?.into()));
+        Ok(File::on(on_worker(&engine, None, open).await?, engine))
     }
 }
 

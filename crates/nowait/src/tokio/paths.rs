@@ -6,7 +6,6 @@ use std::fs::{self, Metadata, Permissions};
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::CWD;
@@ -112,7 +111,7 @@ async fn contents(path: &Path) -> io::Result<Option<Vec<u8>>> {
         if size >= engine.policy().copy_limit {
             return Ok(None);
         }
-        let handle = Handle::of_opened(fd, metadata.dev(), None, None).map_err(as_io)?;
+        let handle = Handle::of_opened(fd, &metadata, None, None).map_err(as_io)?;
         let file = crate::File::of(handle, engine);
         // One more byte, so that the read is short at the end of the file.
         let done = file.read_at(Vec::with_capacity(size + 1), 0).await;
@@ -132,7 +131,7 @@ async fn contents(path: &Path) -> io::Result<Option<Vec<u8>>> {
 fn known(path: &Path) -> io::Result<fs::File> {
     let file = fs::File::open(path)?;
     if let Ok(identity) = sys::stat::identity(file.as_fd()) {
-        Filesystem::of(identity.filesystem);
+        Filesystem::of(&identity);
     }
     Ok(file)
 }

@@ -41,7 +41,9 @@ mod many_threads;
 mod open_fifo;
 mod open_options;
 mod queue_full;
+mod reused_device;
 mod run;
 mod served;
+mod server;
 #[cfg(feature = "tokio")]
 mod unbounded;

@@ -186,7 +186,9 @@ fn operation(asked: Asked, served: &ServedFile, open: &Handle) -> Op {
         Asked::Write => Write::new(open, Box::new(pattern(0, LEN)), 0).all().into(),
         Asked::Fsync => Fsync::new(open).into(),
         Asked::Getattr => Statx::of(open, StatxMask::BASIC_STATS).into(),
-        Asked::Getxattr => unreachable!("no operation sends it"),
+        Asked::Lookup | Asked::Statfs | Asked::Flush | Asked::Getxattr => {
+            unreachable!("no operation sends it alone")
+        }
         Asked::Fallocate => Fallocate::new(open, FallocateMode::empty(), 0, 10).into(),
     }
 }

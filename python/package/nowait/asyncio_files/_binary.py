@@ -88,6 +88,8 @@ class BinaryReader(Reader[bytes], BinaryFile):
             return await self._bytes(rest if n < 0 else min(n, rest))
 
     async def peek(self, n: int = 0, /) -> bytes:
+        if type(n) is not int:
+            return await super().peek(n)
         async with Turn(self._turns):
             self._check()
             if self._at == len(self._buffer):

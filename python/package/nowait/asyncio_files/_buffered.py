@@ -241,6 +241,8 @@ class Writer(File[Data]):
         self._writing = (b"", 0)
         # True if the last write has failed: no more is taken than the buffer holds.
         self._has_failed = False
+        # The number of bytes that were written or withdrawn.
+        self._done = 0
 
     def _size(self) -> int:
         """The number of bytes that wait to be written."""
@@ -251,10 +253,11 @@ class Writer(File[Data]):
         self._check()
         if self._has_failed and self._size() >= self._limit:
             await self.flush()
+        begin = self._end()
         self._pending += data
         if len(self._pending) >= self._limit:
             async with Turn(self._turns):
-                await self._flush()
+                await self._flush_added(begin, n)
         elif not spend(n):
             await pause()
 
@@ -264,11 +267,44 @@ class Writer(File[Data]):
         if self._has_failed and self._size() >= self._limit:
             await self.flush()
         self._keep()
+        begin = self._end()
         self._before.extend((piece, 0) for piece in pieces)
         # Each is freed when it was written, and not all at once.
         pieces.clear()
+        n = self._end() - begin
         async with Turn(self._turns):
+            await self._flush_added(begin, n)
+
+    def _end(self) -> int:
+        """The number of bytes that were accepted so far."""
+        data, begin = self._writing
+        return self._done + len(data) - begin + self._size()
+
+    async def _flush_added(self, begin: int, n: int) -> None:
+        """Writes the buffer after `n` bytes were added to it. It is the caller's turn.
+
+        As in `io`, a call that raises has taken nothing, so that it can be repeated. If a part of the bytes
+        was written, the rest stays in the buffer, and the error is raised only if the buffer is too small
+        for it.
+        """
+        try:
             await self._flush()
+        except OSError:
+            if self._done <= begin:
+                self._withdraw(begin - self._done, n)
+            elif begin + n - self._done <= self._limit:
+                return
+            raise
+
+    def _withdraw(self, at: int, n: int) -> None:
+        """Removes `n` bytes from the buffer, after the first `at`. No write is in flight, and the calls that
+        have added the first ones do not wait any more."""
+        self._keep()
+        data = b"".join(data[begin:] for data, begin in self._before)
+        self._before.clear()
+        if len(data) > n:
+            self._before.append((data[:at] + data[at + n :], 0))
+        self._done += n
 
     def _keep(self) -> None:
         """Puts the buffer before what comes next."""
@@ -295,6 +331,7 @@ class Writer(File[Data]):
         n, error = write.outcome()
         data, begin = self._writing
         self._write, self._writing = None, (b"", 0)
+        self._done += n
         self._has_failed = error is not None
         if begin + n < len(data):
             # As in `io`, what was not written stays in the buffer.

@@ -135,11 +135,13 @@ async def _open(
         # It refuses an int that is no descriptor, as open() does.
         file = os.fspath(file)  # type: ignore[arg-type]
     handle = await _handle(file, mode, closefd, opener, executor)
-    if not handle.is_regular and isdir(os.fstat(handle.fileno()).st_mode):
+    is_path = not isinstance(file, int)
+    if is_path and not handle.is_regular and isdir((await handle.stat()).st_mode):
         handle.release()
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file)
     if "a" in mode and handle.is_regular:
-        os.lseek(handle.fileno(), 0, os.SEEK_END)
+        # lseek(2) with SEEK_END may wait for a server.
+        os.lseek(handle.fileno(), (await handle.stat()).st_size, os.SEEK_SET)
     opened = Opened(file, mode, buffering, encoding, errors, newline, closefd, executor)
     return _kind(handle, opened)(handle, opened)
 
@@ -156,7 +158,7 @@ async def _handle(
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file)
         return Handle.of_descriptor(file, closefd)
     if opener is None:
-        return await open_handle(file, flags, 0o666)
+        return await open_handle(file, flags)
     call = Call(lambda: opener(file, flags))  # type: ignore[arg-type]
     loop = asyncio.get_running_loop()
     loop.run_in_executor(executor, call).add_done_callback(call.has_run)

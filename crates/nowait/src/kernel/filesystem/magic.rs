@@ -1,7 +1,9 @@
 //! Magic numbers of filesystems: `f_type` of statfs(2), as in linux/magic.h.
 
+pub(crate) const AFS: u64 = 0x5346_414f;
 pub(crate) const BCACHEFS: u64 = 0xca45_1a4e;
 pub(crate) const BTRFS: u64 = 0x9123_683e;
+pub(crate) const CEPH: u64 = 0x00c3_6400;
 pub(crate) const CIFS: u64 = 0xff53_4d42;
 pub(crate) const DEBUGFS: u64 = 0x6462_6720;
 pub(crate) const EROFS: u64 = 0xe0f5_e1e2;

@@ -5,13 +5,12 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::{Filesystem, magic};
 use crate::sys::process::PerProcess;
-use crate::sys::stat::{FilesystemId, Known, known};
+use crate::sys::stat::{FilesystemId, Identity, Known};
 
 /// Filesystems whose regular files are opened without I/O after their path is resolved, and whose
 /// fstat(2) reads memory alone.
@@ -58,8 +57,15 @@ fn seen() -> &'static RwLock<Seen> {
 
 // A panic leaves the data under the lock consistent.
 impl Filesystem {
-    /// The learnt properties of the filesystem with this identity. All its files share them.
-    pub(crate) fn of(id: FilesystemId) -> Arc<Filesystem> {
+    /// The learnt properties of the filesystem of an open file. All its files share them.
+    pub(crate) fn of(file: &Identity) -> Arc<Filesystem> {
+        let filesystem = Filesystem::with_id(file.filesystem);
+        filesystem.learn_mount(file.mount);
+        filesystem
+    }
+
+    /// The same without the mount of a file.
+    pub(crate) fn with_id(id: FilesystemId) -> Arc<Filesystem> {
         let seen = seen().read().unwrap_or_else(PoisonError::into_inner);
         if let Some(filesystem) = seen.filesystems.get(&id) {
             return filesystem.clone();
@@ -69,14 +75,35 @@ impl Filesystem {
         seen.take_in(id)
     }
 
-    /// Returns true if the regular files of a block device can be opened for reading without
-    /// waiting, after their paths are resolved. That is the case on known filesystem types on which
+    /// Returns true if this regular file, on a block device, can be opened for reading without
+    /// waiting, after its path is resolved. That is the case on known filesystem types on which
     /// a file was opened before (the first open may write). On other types a server may have to be
-    /// asked. Device numbers without a device are reused by later mounts, and are not accepted.
-    pub(crate) fn opens_at_once(dev: u64) -> bool {
-        let is_one = |fs: &Arc<Filesystem>| fs.device() == dev && fs.is_at_once();
-        let seen = || seen().read().unwrap_or_else(PoisonError::into_inner);
-        rustix::fs::major(dev) != 0 && seen().filesystems.values().any(is_one)
+    /// asked.
+    ///
+    /// The device may have another filesystem by now: that of a FUSE server, for example. Therefore a
+    /// file must have been opened on the same mount, whose ID is not used again (Linux 6.8). Before
+    /// Linux 6.8 the number of the device decides. Numbers without a device are reused by later mounts
+    /// of any type, and are not accepted.
+    pub(crate) fn opens_at_once(file: &Known) -> bool {
+        let is_one = |fs: &Filesystem| {
+            fs.device() == file.device
+                && fs.is_at_once()
+                && file.mount.is_none_or(|mount| fs.has_mount(mount))
+        };
+        rustix::fs::major(file.device) != 0 && any(is_one)
+    }
+
+    /// Returns true if fstatfs(2) of this open file is known not to wait for a server: a file was opened
+    /// on its mount before, or on its device before Linux 6.8. overlayfs asks a layer: see
+    /// [`Known::looks_local`].
+    pub(crate) fn is_identified_at_once(file: &Known) -> bool {
+        let is_one = |fs: &Filesystem, mount| {
+            fs.is_local() && fs.has_mount(mount) && (!fs.is_overlay() || file.looks_local)
+        };
+        match file.mount {
+            Some(mount) => any(|fs| is_one(fs, mount)),
+            None => Filesystem::opens_at_once(file),
+        }
     }
 
     /// Returns true if fstat(2) and lseek(2) of its open files do not wait for a device or a
@@ -89,29 +116,23 @@ impl Filesystem {
     /// result is that of statx(2) without the flag.
     ///
     /// That is the case on known types of filesystems with a device, and on overlayfs if the layer
-    /// of the file is local. A layer that reports the file's birth time is taken for local: few
-    /// servers report one. (A FUSE filesystem as the upper layer may report an old modification time
-    /// after a write. Lower layers must not be changed while they are used.)
+    /// of the file is local: see [`Known::looks_local`]. (A FUSE filesystem as the upper layer may
+    /// report an old modification time after a write. Lower layers must not be changed while they
+    /// are used.)
     ///
-    /// overlayfs has no device. A mount of it is known by its ID ([`Filesystem::learn_mount`]).
+    /// overlayfs has no device. A mount of it is known by its ID.
     pub(crate) fn stats_in_memory(file: &Known) -> bool {
-        if Filesystem::opens_at_once(file.device) {
+        if Filesystem::opens_at_once(file) {
             return true;
         }
-        let Some(mount) = file.mount.filter(|_| file.has_birth_time) else {
+        let Some(mount) = file.mount.filter(|_| file.looks_local) else {
             return false;
         };
-        let seen = seen().read().unwrap_or_else(PoisonError::into_inner);
-        let mut overlays = seen.filesystems.values().filter(|fs| fs.is_overlay());
-        overlays.any(|fs| fs.has_mount(mount))
+        any(|fs| fs.is_overlay() && fs.has_mount(mount))
     }
 
-    /// Keeps the ID of the mount of an open file, for [`Filesystem::stats_in_memory`].
-    pub(crate) fn learn_mount(&self, fd: BorrowedFd<'_>) {
-        if !self.is_overlay() {
-            return;
-        }
-        let mount = known(fd).ok().and_then(|file| file.mount);
+    /// Keeps the ID of the mount of an open file.
+    fn learn_mount(&self, mount: Option<u64>) {
         if let Some(mount) = mount.filter(|mount| !self.has_mount(*mount)) {
             // Two threads may take the same place. The next open file of that mount takes another.
             let place = self.next_mount.fetch_add(1, Relaxed) % self.mounts.len();
@@ -126,6 +147,12 @@ impl Filesystem {
     fn is_at_once(&self) -> bool {
         OPEN_AT_ONCE.contains(&self.magic())
     }
+}
+
+/// Returns true if one of the filesystems is such.
+fn any(is_one: impl Fn(&Filesystem) -> bool) -> bool {
+    let seen = seen().read().unwrap_or_else(PoisonError::into_inner);
+    seen.filesystems.values().any(|fs| is_one(fs))
 }
 
 #[cfg(test)]
