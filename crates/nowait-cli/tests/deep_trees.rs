@@ -1,9 +1,13 @@
 //! Trees that are deeper than any path may be long: the number of opens, and the results.
 
+use std::fs::File;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Stdio};
 
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+use rustix::process::{Pid, Signal, kill_process};
+use test_support::limit::LONG;
 
 /// The number of levels.
 const LEVELS: usize = 32_768;
@@ -32,11 +36,11 @@ fn plant(root: &Path) {
     }
 }
 
-/// Runs the program under strace(1). Returns its output and the number of opens.
-fn traced(arguments: &[&str], root: &Path) -> (Output, usize) {
-    let log = tempfile::NamedTempFile::new().unwrap();
+/// The program under strace(1), which writes the opens into a log and is not its parent.
+fn traced(arguments: &[&str], root: &Path, log: &Path) -> Command {
     let mut command = Command::new("strace");
     command.args([
+        "-D",
         "-f",
         "--seccomp-bpf",
         "-qq",
@@ -46,18 +50,33 @@ fn traced(arguments: &[&str], root: &Path) -> (Output, usize) {
         "-o",
     ]);
     command
-        .arg(log.path())
+        .arg(log)
         .arg(env!("CARGO_BIN_EXE_nowait"))
         .args(arguments)
         .arg(root);
-    let output = command.output().unwrap();
-    let log = std::fs::read_to_string(log.path()).unwrap();
+    command
+}
+
+/// The number of opens in a log.
+fn opens(log: &Path) -> usize {
+    let log = std::fs::read_to_string(log).unwrap();
     // The second half of a call that another thread has interrupted is no call.
-    let opens = log
-        .lines()
-        .filter(|line| !line.contains("resumed>"))
-        .count();
-    (output, opens)
+    let begun = log.lines().filter(|line| !line.contains("resumed>"));
+    begun.count()
+}
+
+/// The highest descriptor in a log. The kernel gives the lowest that is free.
+fn highest_descriptor(log: &Path) -> u32 {
+    let log = std::fs::read_to_string(log).unwrap();
+    let results = log.lines().filter_map(|line| line.rsplit_once(" = "));
+    let numbers = results.filter_map(|(_, result)| result.trim().parse().ok());
+    numbers.max().unwrap()
+}
+
+/// The standard library cannot remove a deep tree: it holds a descriptor for each level.
+fn remove(root: &Path) {
+    let removed = Command::new("rm").arg("-rf").arg(root).status();
+    assert!(removed.unwrap().success());
 }
 
 #[test]
@@ -78,7 +97,9 @@ fn each_directory_of_32768_levels_is_opened_at_most_twice() {
         (&["fincore", "--json"], 0),
         (&["evict"], 0),
     ] {
-        let (output, opens) = traced(arguments, root.path());
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let output = traced(arguments, root.path(), log.path()).output().unwrap();
+        let opens = opens(log.path());
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{arguments:?}: {text:.2000}");
         assert!(text.is_empty(), "{arguments:?}: {text:.2000}");
@@ -94,11 +115,80 @@ fn each_directory_of_32768_levels_is_opened_at_most_twice() {
         );
         eprintln!("{arguments:?}: {opens} opens");
     }
-    // The standard library cannot remove such a tree: it holds a descriptor for each level.
-    let removed = Command::new("rm")
-        .arg("-rf")
-        .arg(root.path())
-        .status()
+    remove(root.path());
+}
+
+/// `nowait keep` lists a tree itself. It looks again at all directories after SIGHUP.
+#[test]
+fn each_directory_of_32768_levels_is_kept_with_at_most_two_opens() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return slowdisk::skip_or_fail("strace is missing (Debian package strace)");
+    }
+    let root = tempfile::tempdir().unwrap();
+    plant(root.path());
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&socket).unwrap();
+    manager.set_read_timeout(Some(LONG)).unwrap();
+    let log = directory.path().join("log");
+    let errors = directory.path().join("errors");
+    let arguments = ["keep", "--interval", "36000"];
+    let child = traced(&arguments, root.path(), &log)
+        .env("NOTIFY_SOCKET", &socket)
+        .stdout(Stdio::null())
+        .stderr(File::create(&errors).unwrap())
+        .spawn()
         .unwrap();
-    assert!(removed.success());
+    let mut child = Killed(child);
+    let said = || std::fs::read_to_string(&errors).unwrap();
+    let hears = |text: &str| {
+        let mut bytes = [0; 4096];
+        loop {
+            let heard = manager.recv(&mut bytes);
+            let heard = heard.unwrap_or_else(|e| panic!("{text}: {e}: {:.2000}", said()));
+            let heard = String::from_utf8_lossy(&bytes[..heard]).into_owned();
+            if heard.contains(text) {
+                break heard;
+            }
+        }
+    };
+    hears("READY=1");
+    let (directories, files) = (2 * LEVELS, LEVELS / FILES);
+    let mut before = 0;
+    for look in ["the first look", "the second look"] {
+        let resident = format!("resident in {files} files");
+        hears(&resident);
+        let opens = opens(&log) - std::mem::replace(&mut before, opens(&log));
+        // The program itself, and each file, needs some more.
+        let most = 2 * directories + 200 + 40 * files;
+        assert!(
+            opens <= most,
+            "{look}: {opens} opens of {directories} directories"
+        );
+        eprintln!("{look}: {opens} opens");
+        kill_process(Pid::from_child(&child.0), Signal::HUP).unwrap();
+        hears("READY=1");
+    }
+    kill_process(Pid::from_child(&child.0), Signal::TERM).unwrap();
+    assert!(child.0.wait().unwrap().success());
+    // Up to 64 directories, and what the program has open besides.
+    let highest = highest_descriptor(&log);
+    assert!(highest < 64 + 32, "descriptor {highest}");
+    eprintln!("descriptors up to {highest}");
+    let said = said();
+    assert!(
+        !said.lines().any(|line| !line.contains("not watched")),
+        "{said:.2000}"
+    );
+    remove(root.path());
+}
+
+/// A process that is killed if the test fails.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
