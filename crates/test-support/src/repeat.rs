@@ -37,29 +37,33 @@ pub struct Watch {
     children: i64,
     stolen: u64,
     waited: Duration,
-    reclaimed: u64,
+    /// `None` if no excuse needs it: DAMON answers after up to half a second.
+    reclaimed: Option<u64>,
 }
 
 impl Watch {
-    /// Begins to watch.
-    #[expect(
-        clippy::new_without_default,
-        reason = "it reads the state of the machine"
-    )]
-    pub fn new() -> Watch {
+    /// Begins to watch for these disturbances.
+    pub fn new(excuses: &[Excuse<'_>]) -> Watch {
+        let needs_count = excuses.iter().any(|excuse| match excuse {
+            Excuse::AnyReclaimed => true,
+            Excuse::Reclaimed(_) => pages::reclaimed(Path::new("/proc/self/exe")).is_none(),
+            _ => false,
+        });
         Watch {
             thread: preemptions(libc::RUSAGE_THREAD),
             process: preemptions(libc::RUSAGE_SELF),
             children: preemptions(libc::RUSAGE_CHILDREN),
             stolen: stolen(),
             waited: waited(),
-            reclaimed: pages::all_reclaimed(),
+            reclaimed: needs_count.then(pages::all_reclaimed),
         }
     }
 
     /// The proof that one of the disturbances has happened since. `None` if there is none.
     pub fn proof(&self, excuses: &[Excuse<'_>]) -> Option<String> {
-        let now = Watch::new();
+        let now = Watch::new(excuses);
+        let all_reclaimed = now.reclaimed.zip(self.reclaimed);
+        let all_reclaimed = all_reclaimed.map_or(0, |(now, before)| now - before);
         let preempted = |times: i64| {
             let times = times + (now.stolen - self.stolen) as i64;
             (times > 0).then(|| format!("preempted {times} times"))
@@ -70,7 +74,7 @@ impl Watch {
                 // Before Linux 6.5 the kernel counts the reclaimed pages of all files only.
                 let reclaimed = match pages::reclaimed(path) {
                     Some(count) => count,
-                    None => now.reclaimed - self.reclaimed,
+                    None => all_reclaimed,
                 };
                 let text = || format!("{reclaimed} pages were reclaimed, {}", path.display());
                 (missing > 0 && reclaimed > 0).then(text)
@@ -79,8 +83,7 @@ impl Watch {
             Excuse::AnyPreempted => preempted(now.process - self.process),
             Excuse::ChildPreempted => preempted(now.children - self.children),
             Excuse::AnyReclaimed => {
-                let reclaimed = now.reclaimed - self.reclaimed;
-                (reclaimed > 0).then(|| format!("{reclaimed} pages were reclaimed"))
+                (all_reclaimed > 0).then(|| format!("{all_reclaimed} pages were reclaimed"))
             }
             Excuse::Busy(least) => {
                 let waited = now.waited - self.waited;
@@ -131,7 +134,7 @@ pub fn repeat<T, E: std::fmt::Debug>(
 ) -> T {
     let mut tries = 1;
     loop {
-        let watch = Watch::new();
+        let watch = Watch::new(excuses);
         let failure = match test() {
             Ok(result) => return result,
             Err(failure) => failure,
@@ -193,7 +196,7 @@ mod tests {
         let file = File::open(&path).unwrap();
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         assert!(pages::resident(&path).iter().any(|page| !page));
-        assert_eq!(Watch::new().proof(&[excuse]), None);
+        assert_eq!(Watch::new(&[excuse]).proof(&[excuse]), None);
     }
 
     #[test]
