@@ -3,89 +3,24 @@
 use std::fs::File;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
-use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use rustix::process::{Pid, Signal, kill_process};
 use test_support::limit::LONG;
+use test_support::opens::{self, highest_descriptor, plant, remove, traced};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_nowait");
 
 /// The number of levels.
 const LEVELS: usize = 32_768;
 /// Every such level has a file.
 const FILES: usize = 512;
 
-/// Makes a chain of directories. Each has a sibling, so that a walk comes back to every level.
-fn plant(root: &Path) {
-    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut at = openat(CWD, root, flags, Mode::empty()).unwrap();
-    for level in 0..LEVELS {
-        let names = if level % 2 == 0 {
-            ["a", "b"]
-        } else {
-            ["b", "a"]
-        };
-        for name in names {
-            mkdirat(&at, name, 0o700.into()).unwrap();
-        }
-        if level % FILES == 0 {
-            let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
-            let file = openat(&at, "file", flags, 0o600.into()).unwrap();
-            rustix::io::write(&file, &[7; 4096]).unwrap();
-        }
-        at = openat(&at, "a", flags, Mode::empty()).unwrap();
-    }
-}
-
-/// The program under strace(1), which writes the opens into a log and is not its parent.
-fn traced(arguments: &[&str], root: &Path, log: &Path) -> Command {
-    let mut command = Command::new("strace");
-    command.args([
-        "-D",
-        "-f",
-        "--seccomp-bpf",
-        "-qq",
-        "--signal=none",
-        "-e",
-        "trace=open,openat,openat2",
-        "-o",
-    ]);
-    command
-        .arg(log)
-        .arg(env!("CARGO_BIN_EXE_nowait"))
-        .args(arguments)
-        .arg(root);
-    command
-}
-
-/// The number of opens in a log.
-fn opens(log: &Path) -> usize {
-    let log = std::fs::read_to_string(log).unwrap();
-    // The second half of a call that another thread has interrupted is no call.
-    let begun = log.lines().filter(|line| !line.contains("resumed>"));
-    begun.count()
-}
-
-/// The highest descriptor in a log. The kernel gives the lowest that is free.
-fn highest_descriptor(log: &Path) -> u32 {
-    let log = std::fs::read_to_string(log).unwrap();
-    let results = log.lines().filter_map(|line| line.rsplit_once(" = "));
-    let numbers = results.filter_map(|(_, result)| result.trim().parse().ok());
-    numbers.max().unwrap()
-}
-
-/// The standard library cannot remove a deep tree: it holds a descriptor for each level.
-fn remove(root: &Path) {
-    let removed = Command::new("rm").arg("-rf").arg(root).status();
-    assert!(removed.unwrap().success());
-}
-
 #[test]
 fn each_directory_of_32768_levels_is_opened_at_most_twice() {
-    if Command::new("strace").arg("-V").output().is_err() {
-        return slowdisk::skip_or_fail("strace is missing (Debian package strace)");
-    }
+    slowdisk::require!(traced(Path::new("/dev/null")));
     let root = tempfile::tempdir().unwrap();
-    plant(root.path());
+    plant(root.path(), LEVELS, FILES);
     let directories = 2 * LEVELS;
     let files = LEVELS / FILES;
     let entries = directories + files;
@@ -98,8 +33,10 @@ fn each_directory_of_32768_levels_is_opened_at_most_twice() {
         (&["evict"], 0),
     ] {
         let log = tempfile::NamedTempFile::new().unwrap();
-        let output = traced(arguments, root.path(), log.path()).output().unwrap();
-        let opens = opens(log.path());
+        let mut command = traced(log.path()).unwrap();
+        command.arg(PROGRAM).args(arguments).arg(root.path());
+        let output = command.output().unwrap();
+        let opens = opens::count(log.path());
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{arguments:?}: {text:.2000}");
         assert!(text.is_empty(), "{arguments:?}: {text:.2000}");
@@ -121,19 +58,19 @@ fn each_directory_of_32768_levels_is_opened_at_most_twice() {
 /// `nowait keep` lists a tree itself. It looks again at all directories after SIGHUP.
 #[test]
 fn each_directory_of_32768_levels_is_kept_with_at_most_two_opens() {
-    if Command::new("strace").arg("-V").output().is_err() {
-        return slowdisk::skip_or_fail("strace is missing (Debian package strace)");
-    }
+    slowdisk::require!(traced(Path::new("/dev/null")));
     let root = tempfile::tempdir().unwrap();
-    plant(root.path());
+    plant(root.path(), LEVELS, FILES);
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("notify");
     let manager = UnixDatagram::bind(&socket).unwrap();
     manager.set_read_timeout(Some(LONG)).unwrap();
     let log = directory.path().join("log");
     let errors = directory.path().join("errors");
-    let arguments = ["keep", "--interval", "36000"];
-    let child = traced(&arguments, root.path(), &log)
+    let child = traced(&log)
+        .unwrap()
+        .args([PROGRAM, "keep", "--interval", "36000"])
+        .arg(root.path())
         .env("NOTIFY_SOCKET", &socket)
         .stdout(Stdio::null())
         .stderr(File::create(&errors).unwrap())
@@ -158,7 +95,8 @@ fn each_directory_of_32768_levels_is_kept_with_at_most_two_opens() {
     for look in ["the first look", "the second look"] {
         let resident = format!("resident in {files} files");
         hears(&resident);
-        let opens = opens(&log) - std::mem::replace(&mut before, opens(&log));
+        let all = opens::count(&log);
+        let opens = all - std::mem::replace(&mut before, all);
         // The program itself, and each file, needs some more.
         let most = 2 * directories + 200 + 40 * files;
         assert!(
