@@ -361,7 +361,7 @@ fn pages_that_others_read_stay_while_a_page_that_stayed_is_evicted_again() {
             arrange(sample, &BTreeSet::new());
             let file = open(engine, &sample.path, false);
             check(&file, sample, 0, 3 << 20);
-            let locked = Locked::new(&sample.path, [stays.clone()]);
+            let locked = Locked::new(&sample.path, std::iter::once(stays.clone()));
             drop(file);
             wait_until("all other pages are evicted", || {
                 seen(&sample.path) == BTreeSet::from([5])
@@ -383,7 +383,7 @@ fn pages_that_stayed_are_evicted_after_the_next_use() {
         arrange(sample, &BTreeSet::new());
         let file = open(engine, &sample.path, false);
         check(&file, sample, 0, 3 << 20);
-        let locked = Locked::new(&sample.path, [5 * PAGE..6 * PAGE]);
+        let locked = Locked::new(&sample.path, std::iter::once(5 * PAGE..6 * PAGE));
         drop(file);
         wait_until("all other pages are evicted", || {
             seen(&sample.path) == BTreeSet::from([5])
