@@ -310,7 +310,7 @@ fn show(args: &Args, stop: &Stop) -> Result<ExitCode, Problem> {
                 }
             };
             let row = Row {
-                path: found.path,
+                path: found.path().into_owned(),
                 counted: seen.insert(&examined.stat),
                 examined,
             };

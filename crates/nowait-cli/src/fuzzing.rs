@@ -45,7 +45,7 @@ fn parse(text: &[u8]) -> Option<(Vec<Entry>, u64)> {
             Ok(request) => {
                 let selection = request.selection.expect("ranges");
                 entries.push(Entry {
-                    path: request.file.path.as_os_str().as_bytes().to_vec(),
+                    path: request.file.path().as_os_str().as_bytes().to_vec(),
                     size: selection.stamp.size,
                     mtime: selection.stamp.mtime,
                     inode: selection.stamp.inode,

@@ -7,6 +7,7 @@
 //! ```
 
 mod batch;
+mod directories;
 mod directory;
 mod entry;
 mod events;

@@ -1,72 +1,26 @@
 //! Trees that are deeper than any path may be long: the number of opens, and the results.
 
+use std::fs::File;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Stdio};
 
-use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+use rustix::process::{Pid, Signal, kill_process};
+use test_support::limit::LONG;
+use test_support::opens::{self, highest_descriptor, plant, remove, traced};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_nowait");
 
 /// The number of levels.
 const LEVELS: usize = 32_768;
 /// Every such level has a file.
 const FILES: usize = 512;
 
-/// Makes a chain of directories. Each has a sibling, so that a walk comes back to every level.
-fn plant(root: &Path) {
-    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut at = openat(CWD, root, flags, Mode::empty()).unwrap();
-    for level in 0..LEVELS {
-        let names = if level % 2 == 0 {
-            ["a", "b"]
-        } else {
-            ["b", "a"]
-        };
-        for name in names {
-            mkdirat(&at, name, 0o700.into()).unwrap();
-        }
-        if level % FILES == 0 {
-            let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
-            let file = openat(&at, "file", flags, 0o600.into()).unwrap();
-            rustix::io::write(&file, &[7; 4096]).unwrap();
-        }
-        at = openat(&at, "a", flags, Mode::empty()).unwrap();
-    }
-}
-
-/// Runs the program under strace(1). Returns its output and the number of opens.
-fn traced(arguments: &[&str], root: &Path) -> (Output, usize) {
-    let log = tempfile::NamedTempFile::new().unwrap();
-    let mut command = Command::new("strace");
-    command.args([
-        "-f",
-        "--seccomp-bpf",
-        "-qq",
-        "--signal=none",
-        "-e",
-        "trace=open,openat,openat2",
-        "-o",
-    ]);
-    command
-        .arg(log.path())
-        .arg(env!("CARGO_BIN_EXE_nowait"))
-        .args(arguments)
-        .arg(root);
-    let output = command.output().unwrap();
-    let log = std::fs::read_to_string(log.path()).unwrap();
-    // The second half of a call that another thread has interrupted is no call.
-    let opens = log
-        .lines()
-        .filter(|line| !line.contains("resumed>"))
-        .count();
-    (output, opens)
-}
-
 #[test]
 fn each_directory_of_32768_levels_is_opened_at_most_twice() {
-    if Command::new("strace").arg("-V").output().is_err() {
-        return slowdisk::skip_or_fail("strace is missing (Debian package strace)");
-    }
+    slowdisk::require!(traced(Path::new("/dev/null")));
     let root = tempfile::tempdir().unwrap();
-    plant(root.path());
+    plant(root.path(), LEVELS, FILES);
     let directories = 2 * LEVELS;
     let files = LEVELS / FILES;
     let entries = directories + files;
@@ -78,7 +32,11 @@ fn each_directory_of_32768_levels_is_opened_at_most_twice() {
         (&["fincore", "--json"], 0),
         (&["evict"], 0),
     ] {
-        let (output, opens) = traced(arguments, root.path());
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let mut command = traced(log.path()).unwrap();
+        command.arg(PROGRAM).args(arguments).arg(root.path());
+        let output = command.output().unwrap();
+        let opens = opens::count(log.path());
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{arguments:?}: {text:.2000}");
         assert!(text.is_empty(), "{arguments:?}: {text:.2000}");
@@ -94,11 +52,81 @@ fn each_directory_of_32768_levels_is_opened_at_most_twice() {
         );
         eprintln!("{arguments:?}: {opens} opens");
     }
-    // The standard library cannot remove such a tree: it holds a descriptor for each level.
-    let removed = Command::new("rm")
-        .arg("-rf")
+    remove(root.path());
+}
+
+/// `nowait keep` lists a tree itself. It looks again at all directories after SIGHUP.
+#[test]
+fn each_directory_of_32768_levels_is_kept_with_at_most_two_opens() {
+    slowdisk::require!(traced(Path::new("/dev/null")));
+    let root = tempfile::tempdir().unwrap();
+    plant(root.path(), LEVELS, FILES);
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&socket).unwrap();
+    manager.set_read_timeout(Some(LONG)).unwrap();
+    let log = directory.path().join("log");
+    let errors = directory.path().join("errors");
+    let child = traced(&log)
+        .unwrap()
+        .args([PROGRAM, "keep", "--interval", "36000"])
         .arg(root.path())
-        .status()
+        .env("NOTIFY_SOCKET", &socket)
+        .stdout(Stdio::null())
+        .stderr(File::create(&errors).unwrap())
+        .spawn()
         .unwrap();
-    assert!(removed.success());
+    let mut child = Killed(child);
+    let said = || std::fs::read_to_string(&errors).unwrap();
+    let hears = |text: &str| {
+        let mut bytes = [0; 4096];
+        loop {
+            let heard = manager.recv(&mut bytes);
+            let heard = heard.unwrap_or_else(|e| panic!("{text}: {e}: {:.2000}", said()));
+            let heard = String::from_utf8_lossy(&bytes[..heard]).into_owned();
+            if heard.contains(text) {
+                break heard;
+            }
+        }
+    };
+    hears("READY=1");
+    let (directories, files) = (2 * LEVELS, LEVELS / FILES);
+    let mut before = 0;
+    for look in ["the first look", "the second look"] {
+        let resident = format!("resident in {files} files");
+        hears(&resident);
+        let all = opens::count(&log);
+        let opens = all - std::mem::replace(&mut before, all);
+        // The program itself, and each file, needs some more.
+        let most = 2 * directories + 200 + 40 * files;
+        assert!(
+            opens <= most,
+            "{look}: {opens} opens of {directories} directories"
+        );
+        eprintln!("{look}: {opens} opens");
+        kill_process(Pid::from_child(&child.0), Signal::HUP).unwrap();
+        hears("READY=1");
+    }
+    kill_process(Pid::from_child(&child.0), Signal::TERM).unwrap();
+    assert!(child.0.wait().unwrap().success());
+    // Up to 64 directories, and what the program has open besides.
+    let highest = highest_descriptor(&log);
+    assert!(highest < 64 + 32, "descriptor {highest}");
+    eprintln!("descriptors up to {highest}");
+    let said = said();
+    assert!(
+        !said.lines().any(|line| !line.contains("not watched")),
+        "{said:.2000}"
+    );
+    remove(root.path());
+}
+
+/// A process that is killed if the test fails.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

@@ -54,7 +54,12 @@ pub fn evict_all<E>(
             match outcome {
                 Ok(None) => {}
                 Ok(Some(done)) => {
-                    let row = Row::new(found.path, &done, action.is_dry_run(), processes);
+                    let row = Row::new(
+                        found.path().into_owned(),
+                        &done,
+                        action.is_dry_run(),
+                        processes,
+                    );
                     totals.add(&row);
                     each(&row, &totals)?;
                 }

@@ -7,8 +7,11 @@
 //!                                                                            by /proc/thread-self/fd
 //! ```
 //! A file of a tree is opened relative to the tree's root or to a directory that is kept open, and no
-//! symbolic link is followed: a directory may be replaced by a link after it was listed.
+//! symbolic link is followed: a directory may be replaced by a link after it was listed. It has its name
+//! and its directory, and not its path, which can be as long as the tree is deep.
 
+use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -18,7 +21,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use nowait::Handle;
 use nowait::scan::{Dir, DirEntry};
-use nowait::walk::{self, Opener};
+use nowait::walk::Opener;
 use rustix::fs::{Access, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
@@ -26,19 +29,26 @@ use crate::device;
 use crate::leases::Lease;
 use crate::reporter::Reporter;
 
-/// The path of a file. The file may be removed or replaced before it is opened.
+/// The place of a file. The file may be removed or replaced before it is opened.
 #[derive(Clone, Debug)]
 pub struct FileRef {
-    /// The path as it is shown: it begins with a given path.
-    pub path: PathBuf,
+    place: Place,
     /// The inode number. Files of two filesystems may have the same one.
     pub inode: u64,
     /// Files of other types are not opened.
     kind: FileType,
-    /// The tree in which the file was found; `None` if its path was given.
-    tree: Option<Arc<TreeRoot>>,
-    /// The directory of a file that a walk has found.
-    dir: Option<Arc<Dir>>,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    /// The path was given.
+    Given(PathBuf),
+    /// The file is in a tree. All files of a directory share it.
+    Tree {
+        tree: Arc<TreeRoot>,
+        dir: Arc<Dir>,
+        name: Box<OsStr>,
+    },
 }
 
 /// The reason why a file was not opened.
@@ -120,30 +130,50 @@ impl FileRef {
     /// A file whose path was given. Symbolic links in the path are followed.
     pub fn given(path: PathBuf, inode: u64, kind: FileType) -> FileRef {
         FileRef {
-            path,
+            place: Place::Given(path),
             inode,
             kind,
-            tree: None,
-            dir: None,
         }
     }
 
     /// A regular file of a tree that a walk has found.
-    pub fn found(tree: &Arc<TreeRoot>, path: PathBuf, entry: &DirEntry) -> FileRef {
+    pub fn found(tree: &Arc<TreeRoot>, entry: &DirEntry) -> FileRef {
+        FileRef::in_tree(tree, entry.dir(), entry.file_name(), entry.ino())
+    }
+
+    /// A regular file in a directory of a tree.
+    pub fn in_tree(tree: &Arc<TreeRoot>, dir: &Arc<Dir>, name: &OsStr, inode: u64) -> FileRef {
         FileRef {
-            dir: Some(entry.dir().clone()),
-            ..FileRef::in_tree(tree, path, entry.ino())
+            place: Place::Tree {
+                tree: tree.clone(),
+                dir: dir.clone(),
+                name: name.into(),
+            },
+            inode,
+            kind: FileType::RegularFile,
         }
     }
 
-    /// A regular file of a tree. `path` begins with the path of the tree's root.
-    pub fn in_tree(tree: &Arc<TreeRoot>, path: PathBuf, inode: u64) -> FileRef {
-        FileRef {
-            path,
-            inode,
-            kind: FileType::RegularFile,
-            tree: Some(tree.clone()),
-            dir: None,
+    /// The same file with another given path.
+    #[must_use]
+    pub fn with_path(&self, path: PathBuf) -> FileRef {
+        FileRef::given(path, self.inode, self.kind)
+    }
+
+    /// The path as it is shown: it begins with a given path. That of a file in a tree is made by each
+    /// call, and can be as long as the tree is deep.
+    pub fn path(&self) -> Cow<'_, Path> {
+        match &self.place {
+            Place::Given(path) => Cow::Borrowed(path),
+            Place::Tree { dir, name, .. } => Cow::Owned(dir.path().join(&**name)),
+        }
+    }
+
+    /// The tree of the file; `None` if its path was given.
+    fn tree(&self) -> Option<&Arc<TreeRoot>> {
+        match &self.place {
+            Place::Given(_) => None,
+            Place::Tree { tree, .. } => Some(tree),
         }
     }
 
@@ -152,7 +182,7 @@ impl FileRef {
     pub fn open_all(files: &[FileRef]) -> Vec<Result<(File, Stat), OpenError>> {
         let mut tree = None;
         let open = |file: &FileRef| {
-            tree = file.tree.as_ref().and_then(|tree| tree.opener().ok());
+            tree = file.tree().and_then(|tree| tree.opener().ok());
             file.open()
         };
         files.iter().map(open).collect()
@@ -212,13 +242,9 @@ impl FileRef {
 
     /// Opens the path.
     fn resolve(&self, flags: OFlags) -> Result<OwnedFd, OpenError> {
-        Ok(match (&self.tree, &self.dir) {
-            (None, _) => rustix::fs::open(&self.path, flags, Mode::empty())?,
-            (Some(tree), Some(dir)) => {
-                let name = self.path.file_name().unwrap_or_default();
-                tree.opener()?.open(dir, name, flags)?
-            }
-            (Some(tree), None) => walk::open_beneath(&*tree.opener()?, tree.below(self), flags)?,
+        Ok(match &self.place {
+            Place::Given(path) => rustix::fs::open(path, flags, Mode::empty())?,
+            Place::Tree { tree, dir, name } => tree.opener()?.open(dir, name, flags)?,
         })
     }
 
@@ -245,15 +271,16 @@ impl FileRef {
     /// The absolute path without symbolic links. A snapshot needs it, because it may be restored in
     /// another working directory.
     pub fn absolute(&self) -> io::Result<PathBuf> {
-        match &self.tree {
-            None => std::fs::canonicalize(&self.path),
-            Some(tree) => Ok(tree.absolute()?.join(tree.below(self))),
+        let path = self.path();
+        match self.tree() {
+            None => std::fs::canonicalize(path),
+            Some(tree) => Ok(tree.absolute()?.join(tree.below(&path))),
         }
     }
 
     /// Reports why this file was not processed. A file of a tree that was removed is not a failure.
     pub fn failed(&self, reporter: &dyn Reporter, why: OpenError) {
-        failed(reporter, &self.path, self.tree.is_none(), why);
+        failed(reporter, &self.path(), self.tree().is_none(), why);
     }
 }
 
@@ -341,8 +368,8 @@ impl TreeRoot {
     }
 
     /// The path of a file relative to this root.
-    fn below<'a>(&self, found: &'a FileRef) -> &'a Path {
-        found.path.strip_prefix(&self.path).unwrap_or(&found.path)
+    fn below<'a>(&self, path: &'a Path) -> &'a Path {
+        path.strip_prefix(&self.path).unwrap_or(path)
     }
 }
 

@@ -338,7 +338,8 @@ impl<'a> Prefetcher<'a> {
                     continue;
                 }
                 Err(e) => {
-                    self.reporter.failure(&job.request.file.path, errno(&e), &e);
+                    self.reporter
+                        .failure(&job.request.file.path(), errno(&e), &e);
                     job.abandoned = true;
                     continue;
                 }
@@ -439,7 +440,7 @@ impl<'a> Prefetcher<'a> {
     fn changed(&mut self, request: &Request, why: &dyn fmt::Display) {
         self.summary.skipped += 1;
         let why = format_args!("skipped: {why}");
-        self.reporter.failure(&request.file.path, None, &why);
+        self.reporter.failure(&request.file.path(), None, &why);
     }
 
     /// Processes an opened file: checks that it is unchanged, and adds a job for it.
@@ -462,7 +463,7 @@ impl<'a> Prefetcher<'a> {
         }
         let handle = match waiting(file) {
             Ok(handle) => handle,
-            Err(e) => return self.reporter.failure(&request.file.path, errno(&e), &e),
+            Err(e) => return self.reporter.failure(&request.file.path(), errno(&e), &e),
         };
         request.file.inode = stat.st_ino;
         self.last_number += 1;
@@ -505,7 +506,7 @@ impl<'a> Prefetcher<'a> {
                 let start = piece.range.start;
                 let why = format_args!("read at byte {start}: {errno}; the rest is not read");
                 self.reporter
-                    .failure(&job.request.file.path, Some(errno), &why);
+                    .failure(&job.request.file.path(), Some(errno), &why);
                 job.abandoned = true;
             }
             Err(_) => {}
@@ -522,7 +523,7 @@ impl<'a> Prefetcher<'a> {
             return;
         };
         if job.shrank {
-            let path = &job.request.file.path;
+            let path = &job.request.file.path();
             self.reporter
                 .note(path, &"the file shrank while it was read");
         }
@@ -538,7 +539,9 @@ impl<'a> Prefetcher<'a> {
     fn count(&mut self, job: &Job) {
         match job.cached_now() {
             Ok(cached) => self.summary.add(&job.sums, cached),
-            Err(e) => self.reporter.failure(&job.request.file.path, errno(&e), &e),
+            Err(e) => self
+                .reporter
+                .failure(&job.request.file.path(), errno(&e), &e),
         }
     }
 

@@ -127,10 +127,9 @@ fn tree<E>(
             if stop.asked() {
                 return Ok(());
             }
-            let path = entry.path();
             // Links are not followed here. Other types of files are skipped without a message.
-            if kind(&entry, &path, reporter) == FileType::File {
-                each(FileRef::found(&tree, path, &entry))?;
+            if kind(&entry, reporter) == FileType::File {
+                each(FileRef::found(&tree, &entry))?;
             }
         }
     }
@@ -139,15 +138,18 @@ fn tree<E>(
 }
 
 /// The type of an entry. It is queried where the filesystem does not list it.
-fn kind(entry: &DirEntry, path: &Path, reporter: &dyn Reporter) -> FileType {
+fn kind(entry: &DirEntry, reporter: &dyn Reporter) -> FileType {
     match entry.file_type() {
-        FileType::Unknown => match rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => rustix::fs::FileType::from_raw_mode(stat.st_mode).into(),
-            Err(why) => {
-                failed(reporter, path, false, why.into());
-                FileType::Unknown
+        FileType::Unknown => {
+            let path = entry.path();
+            match rustix::fs::statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => rustix::fs::FileType::from_raw_mode(stat.st_mode).into(),
+                Err(why) => {
+                    failed(reporter, &path, false, why.into());
+                    FileType::Unknown
+                }
             }
-        },
+        }
         kind => kind,
     }
 }

@@ -61,7 +61,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 pub use beneath::open_beneath;
-pub use opener::Opener;
+pub use opener::{OpenDir, Opener};
 pub use stats::Stats;
 
 use config::{Config, Filter};

@@ -1,6 +1,7 @@
 //! Helpers of the tests of all crates.
 
 pub mod limit;
+pub mod opens;
 pub mod pages;
 pub mod repeat;
 

@@ -295,7 +295,7 @@ impl<W: Write> Saver<'_, W> {
             Ok(Ok(ranges)) => ranges,
             Ok(Err(why)) => {
                 let why = format_args!("not saved: {why}");
-                self.messages.failure(&found.path, why);
+                self.messages.failure(&found.path(), why);
                 return Ok(());
             }
             Err(why) => {
@@ -306,7 +306,7 @@ impl<W: Write> Saver<'_, W> {
         let path = match found.absolute() {
             Ok(path) => path,
             Err(e) => {
-                self.messages.failure(&found.path, e);
+                self.messages.failure(&found.path(), e);
                 return Ok(());
             }
         };

@@ -55,11 +55,11 @@ impl ProcessFiles {
     }
 
     /// The same file with the path that its process uses.
-    pub fn named(&self, mut file: FileRef) -> FileRef {
-        if let Some(name) = self.names.get(&file.path) {
-            file.path.clone_from(name);
+    pub fn named(&self, file: FileRef) -> FileRef {
+        match self.names.get(&*file.path()) {
+            Some(name) => file.with_path(name.clone()),
+            None => file,
         }
-        file
     }
 
     fn open(&mut self, pid: u32, directory: &Path) -> io::Result<()> {

@@ -191,6 +191,6 @@ fn lock(target: &Target, files: &mut Files, end: u64) {
         .is_ok_and(|(_, stat)| stat.st_size as u64 >= planned)
     {
         let what = format_args!("cannot be locked: {why}; it is touched");
-        files.reports.say_of(&file.path, what);
+        files.reports.say_of(&file.path(), what);
     }
 }

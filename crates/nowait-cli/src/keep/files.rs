@@ -63,7 +63,7 @@ impl Files {
     /// A file.
     pub fn entry(&mut self, target: &Target) -> Option<&mut Entry> {
         let root = self.roots.get_mut(target.root)?;
-        root.entry_mut(&target.directory, &target.name)
+        root.entry_mut(target)
     }
 
     /// A file, to be opened.
@@ -119,11 +119,14 @@ impl Files {
             let entries = root.entries();
             entries.map(|(directory, name, _)| root.file(directory, name))
         });
-        let looks = self.looks(files);
-        let entries = self.roots.iter_mut().flat_map(Root::entries_mut);
-        for ((_, _, entry), look) in entries.zip(looks) {
-            entry.apply(look);
-            entry.tried = false;
+        let mut looks = self.looks(files).into_iter();
+        for root in &mut self.roots {
+            root.directories.for_each_file(|_, _, entry| {
+                if let Some(look) = looks.next() {
+                    entry.apply(look);
+                    entry.tried = false;
+                }
+            });
         }
         self.resized = true;
         good
@@ -170,7 +173,7 @@ impl Files {
         for (watch, name) in changed {
             scans.extend(self.watches.ways(watch, &name));
             let trees = self.watches.trees(watch);
-            names.extend(trees.map(|(root, directory)| (*root, directory.clone(), name.clone())));
+            names.extend(trees.map(|(root, directory)| (root, directory, name.clone())));
         }
         if names.is_empty() && scans.is_empty() {
             return Vec::new();
@@ -179,15 +182,12 @@ impl Files {
         let mut found: Vec<Target> = Vec::new();
         for (number, directory, name) in names {
             let look = |root: &mut Root, context: &mut Context<'_>| match root
-                .look(&directory, &name, context)
+                .look(directory, &name, context)
             {
                 Changed::Nothing => (false, Vec::new()),
                 Changed::Gone => (true, Vec::new()),
-                Changed::File => {
-                    let target = Target::new(number, &directory.as_path().into(), &name);
-                    (false, vec![target])
-                }
-                Changed::Tree(path) => (false, root.targets_below(&path)),
+                Changed::File(at) => (false, vec![Target::new(number, &at, &name)]),
+                Changed::Tree(directory) => (false, root.targets_below(directory)),
             };
             if let Some((gone, targets)) = self.with_root(number, look) {
                 self.resized |= gone;
@@ -197,7 +197,7 @@ impl Files {
         for number in scans {
             self.scan(number);
             self.resized = true;
-            found.extend(self.roots[number].targets_after(None));
+            found.extend(self.roots[number].targets());
         }
         self.examine(&found);
         for target in &found {

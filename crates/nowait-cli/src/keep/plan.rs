@@ -83,7 +83,7 @@ impl Plan {
             limits.available = lockable;
         }
         for (number, root) in files.roots.iter_mut().enumerate() {
-            for (directory, name, entry) in root.entries_mut() {
+            root.directories.for_each_file(|directory, name, entry| {
                 let may_repeat = (several || entry.linked) && entry.id != (0, 0);
                 let again = may_repeat && !seen.insert(entry.id);
                 entry.again = again;
@@ -105,7 +105,7 @@ impl Plan {
                 }
                 entry.tried &= planned == entry.planned;
                 entry.planned = planned;
-            }
+            });
             let why = locking.as_mut().and_then(|left| plan_locks(root, left));
             let said = why.unwrap_or_default();
             if said != root.said {
@@ -159,7 +159,7 @@ fn plan_locks(root: &mut Root, left: &mut Limits) -> Option<String> {
     }
     let (mut files, mut bytes) = (0u64, 0u64);
     let mut reasons = Vec::new();
-    for (_, _, entry) in root.entries_mut() {
+    root.directories.for_each_file(|_, _, entry| {
         let wanted = in_pages(entry.planned);
         let is_small = entry.planned < least || (entry.planned == least && of_least == 0);
         let mut given = 0;
@@ -199,7 +199,7 @@ fn plan_locks(root: &mut Root, left: &mut Limits) -> Option<String> {
             Some(lock) if lock_to > 0 => lock.shrink(lock_to),
             lock => *lock = None,
         }
-    }
+    });
     if files == 0 {
         return None;
     }

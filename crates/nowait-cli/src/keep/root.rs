@@ -1,21 +1,21 @@
 //! One given path: the file, or the directories and files below, and the watches that report their
 //! changes.
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::ops::Bound;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use nowait::walk::{self, Opener};
+use nowait::scan::Dir;
+use nowait::walk::Opener;
 use nowait_page_cache::{
     FileRef, Given, Kinds, OpenError, PseudoDevices, Reporter, TreeRoot, given,
 };
-use rustix::fs::{AtFlags, FileType, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::directory::{Directory, Names, id};
+use super::directories::{Directories, Place};
+use super::directory::{Directory, Location, Names, Number};
 use super::entry::Entry;
 use super::target::Target;
 use super::watch::{Purpose, Watches, way};
@@ -32,8 +32,8 @@ pub struct Context<'a> {
 pub struct Root {
     pub path: PathBuf,
     number: usize,
-    /// The directories in the order of their paths. A given file has one, that of its parent.
-    pub directories: BTreeMap<Arc<Path>, Box<Directory>>,
+    /// The directories. A given file has one, that of its parent.
+    pub directories: Directories,
     /// The tree, if the path is a directory; and the open directory while files are examined.
     tree: Option<Arc<TreeRoot>>,
     open: Option<Arc<Opener>>,
@@ -55,7 +55,7 @@ impl Root {
         Root {
             path,
             number,
-            directories: BTreeMap::new(),
+            directories: Directories::default(),
             tree: None,
             open: None,
             way: Vec::new(),
@@ -95,14 +95,12 @@ impl Root {
                 false
             }
             Some(Given::File(_)) => {
-                let parent = self.path.parent().unwrap_or(Path::new(""));
-                let parent: Arc<Path> = parent.into();
                 let name = self.path.file_name().unwrap_or_default().to_owned();
-                if self.tree.take().is_some() || !self.directories.contains_key(&parent) {
+                if self.tree.take().is_some() || self.directories.is_empty() {
                     self.clear(context.watches);
                     let mut directory = Box::<Directory>::default();
                     directory.files.insert(name, Box::default());
-                    self.directories.insert(parent, directory);
+                    self.directories.add(&Place::Top, directory);
                 }
                 true
             }
@@ -123,9 +121,8 @@ impl Root {
                         return !self.directories.is_empty();
                     }
                 }
-                let path: Arc<Path> = self.path.as_path().into();
-                self.list(path.clone(), false, context);
-                self.directories.contains_key(&path)
+                self.list(Place::Top, false, context);
+                !self.directories.is_empty()
             }
         }
     }
@@ -165,35 +162,15 @@ impl Root {
     /// Lets everything go.
     fn clear(&mut self, watches: &mut Watches) {
         self.tree = None;
-        for (path, directory) in std::mem::take(&mut self.directories) {
-            self.unwatch(&path, &directory, watches);
+        for directory in self.directories.clear() {
+            unwatch(self.number, &directory, watches);
         }
-    }
-
-    fn unwatch(&self, path: &Path, directory: &Directory, watches: &mut Watches) {
-        if let Some(watch) = directory.watch {
-            watches.remove(watch, Purpose::Tree(self.number, path.to_owned()));
-        }
-    }
-
-    /// A directory and those below it.
-    pub fn below<'a>(
-        &'a self,
-        path: &'a Path,
-    ) -> impl Iterator<Item = (&'a Arc<Path>, &'a Directory)> {
-        let rest = (Bound::Included(path), Bound::Unbounded);
-        let below = self.directories.range::<Path, _>(rest);
-        let below = below.take_while(move |(below, _)| below.starts_with(path));
-        below.map(|(path, directory)| (path, &**directory))
     }
 
     /// Lets a directory and everything below it go.
-    fn remove(&mut self, path: &Path, watches: &mut Watches) {
-        let gone: Vec<Arc<Path>> = self.below(path).map(|(path, _)| path.clone()).collect();
-        for path in gone {
-            if let Some(directory) = self.directories.remove(&path) {
-                self.unwatch(&path, &directory, watches);
-            }
+    fn remove(&mut self, number: Number, watches: &mut Watches) {
+        for directory in self.directories.remove(number) {
+            unwatch(self.number, &directory, watches);
         }
     }
 
@@ -223,96 +200,163 @@ impl Root {
 
     /// Lists a directory and those below it. Directories whose modification time is the same are not
     /// listed again, unless they are `new`.
-    fn list(&mut self, path: Arc<Path>, new: bool, context: &mut Context<'_>) {
+    fn list(&mut self, first: Place, new: bool, context: &mut Context<'_>) {
         let Ok(root) = self.root() else { return };
         let root_device = rustix::fs::fstat(&*root).map_or(0, |stat| stat.st_dev);
-        let mut rest = vec![path];
-        while let Some(path) = rest.pop() {
-            let is_root = *path == *self.path;
-            let result = self.list_one(&root, &path, new, root_device, context);
-            match result {
-                Ok(below) => rest.extend(below.iter().map(|name| path.join(name).into())),
+        let mut rest = vec![first];
+        while let Some(place) = rest.pop() {
+            match self.list_one(&root, &place, new, root_device, context) {
+                Ok(Some(number)) => rest.extend(self.directories.places_in(number)),
+                Ok(None) => {}
                 Err(why) if OpenError::Os(why).is_shortage() => {
-                    context.reporter.failure(&path, Some(why), &why);
+                    context
+                        .reporter
+                        .failure(&self.path_of(&place), Some(why), &why);
                 }
                 Err(why) => {
-                    self.remove(&path, context.watches);
                     let vanished = matches!(why, Errno::NOENT | Errno::NOTDIR | Errno::LOOP);
-                    if is_root || !vanished {
-                        context.reporter.failure(&path, Some(why), &why);
+                    if place == Place::Top || !vanished {
+                        context
+                            .reporter
+                            .failure(&self.path_of(&place), Some(why), &why);
+                    }
+                    if let Some(number) = self.directories.at(&place) {
+                        self.remove(number, context.watches);
                     }
                 }
             }
         }
     }
 
-    /// Lists one directory. Returns the names of the directories in it.
+    /// Lists one directory. Returns its number; `None` if it is not entered.
     fn list_one(
         &mut self,
         root: &Opener,
-        path: &Arc<Path>,
+        place: &Place,
         new: bool,
         root_device: u64,
         context: &mut Context<'_>,
-    ) -> Result<Vec<OsString>, Errno> {
-        let relative = or_dot(path.strip_prefix(&self.path).unwrap_or(path));
-        if let Some(known) = self.directories.get(path).filter(|_| !new)
-            && known.watch.is_none_or(|watch| context.watches.has(watch))
-            && let Ok(stat) = rustix::fs::statat(root, relative, AtFlags::SYMLINK_NOFOLLOW)
-            && known.is_unchanged(&stat)
+    ) -> Result<Option<Number>, Errno> {
+        let mut known = self.directories.at(place);
+        if let Some(number) = known.filter(|_| !new)
+            && self.is_unchanged(root, place, number, context.watches)
         {
-            return Ok(known.below.clone());
+            return Ok(known);
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let opened = open(root, relative, flags)?;
+        let (dir, opened) = self.enter(root, place)?;
         let stat = rustix::fs::fstat(&opened)?;
         let elsewhere = stat.st_dev != root_device;
         let skipped = context.one_file_system || context.pseudo.kind(stat.st_dev).is_some();
-        if (elsewhere && skipped) || self.is_above(path, id(&stat)) {
-            self.remove(path, context.watches);
-            return Ok(Vec::new());
+        // By a bind mount, a directory above may be this one.
+        let is_above = dir.parent().is_some_and(|above| above.is_within(dir.id()));
+        let is_known = known.is_some_and(|number| self.is_dir(number, &dir));
+        if let Some(number) = known.take_if(|_| (elsewhere && skipped) || is_above || !is_known) {
+            self.remove(number, context.watches);
         }
+        if (elsewhere && skipped) || is_above {
+            return Ok(None);
+        }
+        let add = || {
+            let mut directory = Box::<Directory>::default();
+            directory.location.dir = Some(dir);
+            self.directories.add(place, directory)
+        };
+        let Some(number) = known.or_else(add) else {
+            return Ok(None);
+        };
         // The watch comes first, so that no change is missed. The path may lead to another directory
         // by now.
-        let purpose = Purpose::Tree(self.number, path.to_path_buf());
+        let purpose = Purpose::Tree(self.number, number);
         let watch = context.watches.add_open(&opened, purpose.clone());
-        let names = Names::of(opened)?;
-        let below = names.below.clone();
-        let mut directory = self.directories.remove(path).unwrap_or_default();
-        if let Some(old) = directory.watch.filter(|old| Some(*old) != watch) {
+        let Some(directory) = self.directories.get_mut(number) else {
+            return Ok(None);
+        };
+        let old = std::mem::replace(&mut directory.watch, watch);
+        if let Some(old) = old.filter(|old| Some(*old) != watch) {
             context.watches.remove(old, purpose);
         }
-        let before = std::mem::take(&mut directory.below);
-        directory.listed(&stat, names);
-        directory.watch = watch;
-        self.directories.insert(path.clone(), directory);
-        for name in before {
-            if below.binary_search(&name).is_err() {
-                self.remove(&path.join(name), context.watches);
-            }
+        for gone in directory.listed(&stat, Names::of(&opened)?) {
+            self.remove(gone, context.watches);
         }
-        Ok(below)
+        Ok(Some(number))
     }
 
-    /// Returns true if a directory above a path is this one, by a bind mount.
-    fn is_above(&self, path: &Path, id: (u64, u64)) -> bool {
-        let mut above = path.ancestors().skip(1);
-        above.any(|above| self.directories.get(above).is_some_and(|one| one.id == id))
+    /// Returns true if a directory is the same as when it was listed, and is still watched.
+    fn is_unchanged(
+        &self,
+        root: &Opener,
+        place: &Place,
+        number: Number,
+        watches: &Watches,
+    ) -> bool {
+        let Some(directory) = self.directories.get(number) else {
+            return false;
+        };
+        let stat = match place {
+            Place::Top => rustix::fs::fstat(root),
+            Place::In(parent, name) => self.dir(*parent).and_then(|parent| {
+                let parent = root.open_dir(parent).map_err(errno)?;
+                rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)
+            }),
+        };
+        directory.watch.is_none_or(|watch| watches.has(watch))
+            && stat.is_ok_and(|stat| directory.is_unchanged(&stat))
+    }
+
+    /// Opens the directory at a place for reading.
+    fn enter(&self, root: &Opener, place: &Place) -> Result<(Arc<Dir>, Box<dyn AsFd>), Errno> {
+        let known = self.directories.at(place);
+        let known = known.and_then(|number| self.dir(number).ok());
+        match place {
+            Place::Top => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+                let opened = rustix::fs::openat(root, ".", flags, Mode::empty())?;
+                let dir = root.root_dir(&self.path);
+                let known = known.filter(|known| known.id() == dir.id());
+                Ok((known.cloned().unwrap_or(dir), Box::new(opened)))
+            }
+            Place::In(parent, name) => {
+                let opened = root.enter(self.dir(*parent)?, name, known).map_err(errno)?;
+                Ok((opened.dir().clone(), Box::new(opened)))
+            }
+        }
+    }
+
+    fn is_dir(&self, number: Number, dir: &Arc<Dir>) -> bool {
+        self.dir(number).is_ok_and(|known| Arc::ptr_eq(known, dir))
+    }
+
+    /// The directory with a number, as files are opened in it.
+    fn dir(&self, number: Number) -> Result<&Arc<Dir>, Errno> {
+        let directory = self.directories.get(number);
+        let dir = directory.and_then(|directory| directory.location.dir.as_ref());
+        dir.ok_or(Errno::NOENT)
+    }
+
+    /// The path of a directory for messages.
+    fn path_of(&self, place: &Place) -> PathBuf {
+        match place {
+            Place::Top => self.path.clone(),
+            Place::In(parent, name) => match self.dir(*parent) {
+                Ok(parent) => parent.path().join(name),
+                Err(_) => name.into(),
+            },
+        }
     }
 
     /// The type of a file of the tree.
-    fn kind(&mut self, path: &Path) -> Result<FileType, Errno> {
+    fn kind(&mut self, directory: Number, name: &OsStr) -> Result<FileType, Errno> {
         let root = self.root()?;
-        let relative = path.strip_prefix(&self.path).unwrap_or(path);
-        let stat = rustix::fs::fstat(open(&root, relative, OFlags::PATH | OFlags::CLOEXEC)?)?;
+        let dir = self.dir(directory)?;
+        let opened = root.open(dir, name, OFlags::PATH).map_err(errno)?;
+        let stat = rustix::fs::fstat(opened)?;
         Ok(FileType::from_raw_mode(stat.st_mode))
     }
 
-    /// Looks at a name that has changed in a directory of the tree. Returns the paths of the
-    /// directories whose files are to be examined, or of the file.
-    pub fn look(&mut self, directory: &Path, name: &OsStr, context: &mut Context<'_>) -> Changed {
-        let path = directory.join(name);
-        let kind = self.kind(&path);
+    /// Looks at a name that has changed in a directory of the tree. Returns the directory whose files
+    /// are to be examined, or that of the file.
+    pub fn look(&mut self, directory: Number, name: &OsStr, context: &mut Context<'_>) -> Changed {
+        let kind = self.kind(directory, name);
         if kind.is_err_and(|why| OpenError::Os(why).is_shortage()) {
             return Changed::Nothing;
         }
@@ -322,31 +366,33 @@ impl Root {
         let is_directory = kind == Ok(FileType::Directory);
         let is_file = kind == Ok(FileType::RegularFile);
         let mut gone = false;
-        if !is_file {
+        if is_file {
+            parent.files.entry(name.to_owned()).or_default().tried = false;
+        } else {
             gone |= parent.files.remove(name).is_some();
         }
-        match parent.below.binary_search_by(|below| (**below).cmp(name)) {
-            Ok(at) if !is_directory => {
-                parent.below.remove(at);
-                self.remove(&path, context.watches);
-                gone = true;
+        let location = parent.location.clone();
+        if !is_directory && let Ok(at) = parent.find(name) {
+            if let Some(number) = parent.below[at].number {
+                self.remove(number, context.watches);
             }
-            Err(at) if is_directory => parent.below.insert(at, name.to_owned()),
-            _ => {}
+            if let Some(parent) = self.directories.get_mut(directory) {
+                parent.below.remove(at);
+            }
+            gone = true;
         }
         if is_directory {
-            self.list(path.clone().into(), true, context);
-            return Changed::Tree(path);
+            let place = Place::In(directory, name.to_owned());
+            self.list(place.clone(), true, context);
+            return match self.directories.at(&place) {
+                Some(number) => Changed::Tree(number),
+                None => Changed::Nothing,
+            };
         }
-        if is_file {
-            if let Some(parent) = self.directories.get_mut(directory) {
-                parent.files.entry(name.to_owned()).or_default().tried = false;
-            }
-            return Changed::File;
-        }
-        match gone {
-            true => Changed::Gone,
-            false => Changed::Nothing,
+        match (is_file, gone) {
+            (true, _) => Changed::File(location),
+            (false, true) => Changed::Gone,
+            (false, false) => Changed::Nothing,
         }
     }
 
@@ -357,88 +403,71 @@ impl Root {
     }
 
     /// A file of the path, to be opened.
-    pub fn file(&self, directory: &Path, name: &OsStr) -> FileRef {
-        match &self.tree {
-            Some(tree) => FileRef::in_tree(tree, directory.join(name), 0),
-            None => FileRef::given(self.path.clone(), 0, FileType::RegularFile),
+    pub fn file(&self, directory: &Location, name: &OsStr) -> FileRef {
+        match (&self.tree, &directory.dir) {
+            (Some(tree), Some(dir)) => FileRef::in_tree(tree, dir, name, 0),
+            _ => FileRef::given(self.path.clone(), 0, FileType::RegularFile),
         }
     }
 
     /// All files in their order.
-    pub fn entries(&self) -> impl Iterator<Item = (&Arc<Path>, &OsString, &Entry)> {
-        self.directories.iter().flat_map(|(path, directory)| {
+    pub fn entries(&self) -> impl Iterator<Item = (&Location, &OsString, &Entry)> {
+        self.directories.in_order().flat_map(|directory| {
             let files = directory.files.iter();
-            files.map(move |(name, entry)| (path, name, &**entry))
+            files.map(|(name, entry)| (&directory.location, name, &**entry))
         })
     }
 
-    /// The files that follow a file in their order; all files without one.
-    pub fn targets_after<'a>(
-        &'a self,
-        after: Option<&'a (Arc<Path>, OsString)>,
-    ) -> impl Iterator<Item = Target> {
-        let first = match after {
-            Some((path, _)) => Bound::Included(&**path),
-            None => Bound::Unbounded,
-        };
-        let directories = self.directories.range::<Path, _>((first, Bound::Unbounded));
-        directories.flat_map(move |(path, directory)| {
-            let first = match after {
-                Some((last, name)) if last == path => Bound::Excluded(&**name),
-                _ => Bound::Unbounded,
-            };
-            let files = directory.files.range::<OsStr, _>((first, Bound::Unbounded));
-            files.map(move |(name, _)| Target::new(self.number, path, name))
-        })
+    /// All files in their order.
+    pub fn targets(&self) -> impl Iterator<Item = Target> {
+        let all = self.entries();
+        all.map(|(directory, name, _)| Target::new(self.number, directory, name))
+    }
+
+    /// The files that follow a file in their order.
+    pub fn targets_after<'a>(&'a self, after: &'a Target) -> impl Iterator<Item = Target> {
+        let files = self.directories.files_after(&after.directory, &after.name);
+        files.map(|(directory, name)| Target::new(self.number, directory, name))
     }
 
     /// The files of a directory and below it.
-    pub fn targets_below(&self, path: &Path) -> Vec<Target> {
-        let directories = self.below(path);
-        let targets = directories.flat_map(|(directory, known)| {
-            let names = known.files.keys();
-            names.map(|name| Target::new(self.number, directory, name))
+    pub fn targets_below(&self, directory: Number) -> Vec<Target> {
+        let targets = self.directories.below(directory).flat_map(|directory| {
+            let names = directory.files.keys();
+            names.map(|name| Target::new(self.number, &directory.location, name))
         });
         targets.collect()
     }
 
-    /// All files in their order, to be changed.
-    pub fn entries_mut(&mut self) -> impl Iterator<Item = (&Arc<Path>, &OsString, &mut Entry)> {
-        self.directories.iter_mut().flat_map(|(path, directory)| {
-            let files = directory.files.iter_mut();
-            files.map(move |(name, entry)| (path, name, &mut **entry))
-        })
-    }
-
     /// One file.
-    pub fn entry_mut(&mut self, directory: &Path, name: &OsStr) -> Option<&mut Entry> {
-        let directory = self.directories.get_mut(directory)?;
-        directory.files.get_mut(name).map(|entry| &mut **entry)
+    pub fn entry_mut(&mut self, target: &Target) -> Option<&mut Entry> {
+        let directory = self.directories.get_mut(target.directory.number)?;
+        directory
+            .files
+            .get_mut(&target.name)
+            .map(|entry| &mut **entry)
     }
 }
 
 /// The kind of a change of a name.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Changed {
     /// Nothing that is kept.
     Nothing,
     /// Files are gone.
     Gone,
-    /// A regular file is there.
-    File,
+    /// A regular file is in this directory.
+    File(Location),
     /// A directory is there.
-    Tree(PathBuf),
+    Tree(Number),
 }
 
-/// Opens a file below a root. No symbolic link is followed.
-fn open(root: impl AsFd, relative: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
-    walk::open_beneath(root, relative, flags)
-        .map_err(|e| e.errno().map_or(Errno::IO, Errno::from_raw_os_error))
-}
-
-fn or_dot(relative: &Path) -> &Path {
-    match relative.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => relative,
+fn unwatch(number: usize, directory: &Directory, watches: &mut Watches) {
+    if let Some(watch) = directory.watch {
+        watches.remove(watch, Purpose::Tree(number, directory.location.number));
     }
+}
+
+fn errno(error: nowait::Error) -> Errno {
+    error.errno().map_or(Errno::IO, Errno::from_raw_os_error)
 }

@@ -1,8 +1,5 @@
 //! A sweep: a look at all files, in steps, so that changes are handled in between.
 
-use std::ffi::OsString;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::files::Files;
@@ -22,7 +19,7 @@ pub struct SweepPlace {
     /// The number of the path.
     root: usize,
     /// The last file of the path that was looked at; `None` before the path is listed.
-    after: Option<(Arc<Path>, OsString)>,
+    after: Option<Target>,
 }
 
 impl SweepPlace {
@@ -37,16 +34,17 @@ impl SweepPlace {
                 files.scan(self.root);
             }
             let room = STEP_FILES - found.len();
-            let next = files.roots[self.root].targets_after(self.after.as_ref());
+            let root = &files.roots[self.root];
             let before = found.len();
-            found.extend(next.take(room));
+            match &self.after {
+                None => found.extend(root.targets().take(room)),
+                Some(last) => found.extend(root.targets_after(last).take(room)),
+            }
             if found.len() - before < room {
                 self.root += 1;
                 self.after = None;
             } else {
-                self.after = found
-                    .last()
-                    .map(|last| (last.directory.clone(), last.name.clone()));
+                self.after = found.last().cloned();
             }
         }
         found

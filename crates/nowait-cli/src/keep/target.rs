@@ -1,15 +1,15 @@
 //! The place of a file that is to be examined, read or locked.
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
-use std::sync::Arc;
+
+use super::directory::Location;
 
 /// A file of a path.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The number of the path.
     pub root: usize,
-    pub directory: Arc<Path>,
+    pub directory: Location,
     pub name: OsString,
     /// The bytes before this offset were read or locked already.
     pub from: u64,
@@ -17,7 +17,7 @@ pub struct Target {
 
 impl Target {
     /// A file of which nothing was read.
-    pub fn new(root: usize, directory: &Arc<Path>, name: &OsStr) -> Target {
+    pub fn new(root: usize, directory: &Location, name: &OsStr) -> Target {
         Target {
             root,
             directory: directory.clone(),

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,13 +12,14 @@ use std::sync::Arc;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
+use super::directory::Number;
 use super::events::Events;
 
 /// A purpose of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The directory belongs to the tree of the path with this number.
-    Tree(usize, PathBuf),
+    /// The directory with the second number belongs to the tree of the path with the first one.
+    Tree(usize, Number),
     /// The path with this number leads through this name in the directory.
     Way(usize, OsString),
 }
@@ -26,7 +27,7 @@ pub enum Purpose {
 /// The purposes of a watch. A directory may have the files of very many given paths.
 #[derive(Default)]
 struct Purposes {
-    trees: HashSet<(usize, PathBuf)>,
+    trees: HashSet<(usize, Number)>,
     /// The numbers of paths, by their names in the directory.
     ways: HashMap<OsString, HashSet<usize>>,
 }
@@ -34,14 +35,14 @@ struct Purposes {
 impl Purposes {
     fn add(&mut self, purpose: Purpose) {
         match purpose {
-            Purpose::Tree(number, path) => _ = self.trees.insert((number, path)),
+            Purpose::Tree(number, directory) => _ = self.trees.insert((number, directory)),
             Purpose::Way(number, name) => _ = self.ways.entry(name).or_default().insert(number),
         }
     }
 
     fn remove(&mut self, purpose: Purpose) {
         match purpose {
-            Purpose::Tree(number, path) => _ = self.trees.remove(&(number, path)),
+            Purpose::Tree(number, directory) => _ = self.trees.remove(&(number, directory)),
             Purpose::Way(number, name) => {
                 if let Some(numbers) = self.ways.get_mut(&name) {
                     numbers.remove(&number);
@@ -116,8 +117,8 @@ impl Watches {
     }
 
     /// Watches an open directory. Unlike its path, the descriptor cannot lead to another directory.
-    pub fn add_open(&mut self, directory: &OwnedFd, purpose: Purpose) -> Option<i32> {
-        let link = format!("/proc/thread-self/fd/{}", directory.as_raw_fd());
+    pub fn add_open(&mut self, directory: impl AsFd, purpose: Purpose) -> Option<i32> {
+        let link = format!("/proc/thread-self/fd/{}", directory.as_fd().as_raw_fd());
         self.add(Path::new(&link), purpose)
     }
 
@@ -163,10 +164,11 @@ impl Watches {
         numbers.into_iter().flatten().copied()
     }
 
-    /// The numbers of the paths to whose trees a directory belongs, and its path there.
-    pub fn trees(&self, watch: i32) -> impl Iterator<Item = &(usize, PathBuf)> {
+    /// The numbers of the paths to whose trees a directory belongs, and its number there.
+    pub fn trees(&self, watch: i32) -> impl Iterator<Item = (usize, Number)> {
         let purposes = self.purposes.get(&watch);
-        purposes.into_iter().flat_map(|purposes| &purposes.trees)
+        let trees = purposes.into_iter().flat_map(|purposes| &purposes.trees);
+        trees.copied()
     }
 }
 

@@ -74,7 +74,7 @@ pub fn warm(paths: &Paths, xattrs: bool, json: bool) -> Result<ExitCode, Problem
         match given(path, Kinds::Regular, &messages) {
             None => Ok(()),
             Some(Given::File(found)) => {
-                warmer.file(&found.path, &messages);
+                warmer.file(&found.path(), &messages);
                 if stop.asked() { Err(Stopped) } else { Ok(()) }
             }
             Some(Given::Directory) => warmer.tree(path, &messages),

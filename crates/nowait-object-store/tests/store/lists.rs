@@ -9,6 +9,7 @@ use std::path::Path as FilePath;
 
 use futures_util::TryStreamExt;
 use proptest::prelude::*;
+use test_support::opens;
 
 use super::NowaitFileSystem;
 use super::errors::variant;
@@ -165,4 +166,40 @@ async fn a_list_may_be_dropped() {
     list.try_next().await.unwrap().unwrap();
     drop(list);
     assert_eq!(self::list(&store, None).await.unwrap().len(), 5_000);
+}
+
+/// Directories are opened relative to those above, and not by paths from the root, of which this tree has some that are
+/// 32 KiB long.
+#[test]
+fn each_directory_of_16384_levels_is_opened_at_most_twice() {
+    const ROOT: &str = "NOWAIT_TEST_ROOT";
+    const LEVELS: usize = 16_384;
+    const OBJECTS: usize = 32;
+    if let Some(root) = std::env::var_os(ROOT) {
+        let store = NowaitFileSystem::new_with_prefix(root).unwrap();
+        let list: Vec<_> = pollster::block_on(store.list(None).try_collect()).unwrap();
+        assert_eq!(list.len(), OBJECTS);
+        return;
+    }
+    let root = scratch();
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut command = slowdisk::require!(opens::traced(log.path()));
+    opens::plant(root.path(), LEVELS, LEVELS / OBJECTS);
+    let thread = std::thread::current();
+    let output = command
+        .arg(std::env::current_exe().unwrap())
+        .args([thread.name().unwrap(), "--exact", "--nocapture"])
+        .env(ROOT, root.path())
+        .output()
+        .unwrap();
+    opens::remove(root.path());
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("1 passed"), "{text}{errors}");
+    // The test program itself needs some more.
+    let opens = opens::count(log.path());
+    assert!(
+        (2 * LEVELS..=4 * LEVELS + 200).contains(&opens),
+        "{opens} opens"
+    );
 }

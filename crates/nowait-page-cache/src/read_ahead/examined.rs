@@ -1,9 +1,11 @@
 //! The parts of one file that were not cached when it was examined.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::iter;
 use std::num::NonZero;
 use std::ops::Range;
+use std::path::Path;
 
 use nowait::Handle;
 use nowait::residency::{Answer, Probe, Reason, page_size};
@@ -145,8 +147,8 @@ impl Examined {
     }
 
     /// The path of the file as it was given.
-    pub fn path(&self) -> &std::path::Path {
-        &self.file.path
+    pub fn path(&self) -> Cow<'_, Path> {
+        self.file.path()
     }
 
     /// The inode number, and the device.

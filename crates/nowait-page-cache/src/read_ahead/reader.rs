@@ -426,7 +426,7 @@ impl<'a> Reader<'a> {
         let Some(open) = self.open.get_mut(&piece.file) else {
             return;
         };
-        let (path, start) = (&open.file.path, piece.range.start);
+        let start = piece.range.start;
         let mut work = self.shared.lock();
         match result {
             Ok(Some(n)) => {
@@ -446,7 +446,7 @@ impl<'a> Reader<'a> {
         {
             open.has_failed = true;
             let why = format_args!("read at byte {start}: {errno}; the rest is not read");
-            self.reporter.failure(path, Some(errno), &why);
+            self.reporter.failure(&open.file.path(), Some(errno), &why);
         }
         if is_read {
             self.open.remove(&piece.file);

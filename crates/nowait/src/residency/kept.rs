@@ -4,7 +4,7 @@
 //! ```text
 //!  begin ─► survey the windows of the range and those that readahead may reach ─► the read or write
 //!  end ───► more than IDLE windows that were used? ─► Eviction of those that were used least recently
-//!  close ─► Eviction of all windows ─► a page stayed? ─► again later, by `retry_evictions`
+//!  close ─► Eviction of all windows ─► a page stayed? ─► that page again later, by `retry_evictions`
 //! ```
 //! A window is surveyed before its first use, and again after it was evicted. Pages that were
 //! resident then are not evicted. Without a survey nothing is evicted. The survey of a window
@@ -14,6 +14,14 @@
 //! would stay. If a future is dropped, its read or write is in progress until the engine has
 //! completed it. Large folios need no care: readahead adds them only where no page is resident, they
 //! are aligned to their size, and a window is aligned to more than that.
+//!
+//! # Pages that stay
+//! The kernel does not evict a page that it reads or writes, or that a process has locked. After a file
+//! is closed, only such pages are evicted later, for two seconds at most: a page that was evicted once
+//! may have been cached by another program since. It is asked which pages stayed right after each
+//! attempt, so a page that another program has cached between the two calls counts as one that stayed.
+//! mincore(2), unlike cachestat(2), does not report a page that is being read. With mincore(2) the pages
+//! that were not resident before an attempt are evicted once more, a millisecond later.
 //!
 //! # Surveys without a lock
 //! A survey may wait for a filesystem on a network. Two threads may survey a window at the same
@@ -106,6 +114,18 @@ struct Windows {
     abandoned: Vec<(Span, InEngine)>,
     /// The number of windows that were forgotten so far.
     forgotten: u64,
+    /// The pages of windows of a closed file that are to be evicted again. These windows are not
+    /// known.
+    left: BTreeMap<u64, Left>,
+}
+
+/// The pages of a window that are to be evicted again, in order.
+#[derive(Clone, Debug, Default)]
+struct Left {
+    /// The ranges that were resident after the last attempt.
+    stayed: Vec<Range<u64>>,
+    /// The ranges that mincore(2) has not reported, which may be being read.
+    unseen: Vec<Range<u64>>,
 }
 
 #[derive(Debug, Default)]
@@ -194,7 +214,7 @@ impl Kept {
         if *users > 0 {
             return None;
         }
-        let loose = lock(&self.windows).take_loose();
+        let loose = lock(&self.windows).take_all();
         if loose.is_empty() {
             files.known.remove(&self.id);
             return None;
@@ -202,8 +222,16 @@ impl Kept {
         Some(self.eviction(loose))
     }
 
-    /// Forgets the file if it has no users.
-    fn forget(&self) {
+    /// Ends the attempts to evict pages of these windows. Forgets the file if it has no users.
+    fn give_up(&self, indices: &[u64]) {
+        let mut windows = lock(&self.windows);
+        for index in indices {
+            if let Some(left) = windows.left.get_mut(index) {
+                left.unseen.clear();
+            }
+        }
+        windows.left.retain(|_, left| !left.stayed.is_empty());
+        drop(windows);
         let mut files = lock(&files().0);
         if files
             .known
@@ -339,7 +367,9 @@ impl Windows {
             ..Window::default()
         });
         if window.surveyed == gap.start {
-            for range in missing {
+            // Pages that were left when the file was closed were not resident before.
+            let left = self.left.get(&index).map_or(&[][..], |left| &left.stayed);
+            for range in joined(missing, left, &gap) {
                 push(&mut window.missing, range);
             }
             window.surveyed = gap.end;
@@ -456,13 +486,43 @@ impl Windows {
     }
 
     /// Takes all windows that may have pages to evict.
-    fn take_loose(&mut self) -> Vec<u64> {
+    fn take_all(&mut self) -> Vec<u64> {
         self.end_abandoned();
         self.idle.clear();
         self.stuck.clear();
         self.used_idle = 0;
         let loose = self.known.iter().filter(|(_, window)| window.loose);
-        loose.map(|(index, _)| *index).collect()
+        let loose = loose.map(|(index, _)| *index);
+        let all: BTreeSet<u64> = loose.chain(self.left.keys().copied()).collect();
+        all.into_iter().collect()
+    }
+
+    /// The ranges of each of these windows that are to be evicted after the file was closed, and false
+    /// if some windows are in use. The windows are surveyed again at their next use.
+    fn take_left(&mut self, indices: &[u64]) -> (Vec<(u64, Left)>, bool) {
+        let mut all = Vec::new();
+        let mut unused = true;
+        for index in indices {
+            let Some(window) = self.known.get(index) else {
+                let left = self.left.get(index);
+                all.extend(left.map(|left| (*index, left.clone())));
+                continue;
+            };
+            if window.users > 0 {
+                unused = false;
+                continue;
+            }
+            let ranges = self.ranges(&[*index]);
+            let stayed = ranges.into_iter().map(|(range, _)| range).collect();
+            let unseen = Vec::new();
+            let left = Left { stayed, unseen };
+            self.set_busy(*index);
+            self.known.remove(index);
+            self.forgotten += 1;
+            self.left.insert(*index, left.clone());
+            all.push((*index, left));
+        }
+        (all, unused)
     }
 
     /// The ranges of windows that are to be evicted, joined if they are adjacent, with the windows
@@ -551,6 +611,35 @@ impl Eviction {
         with_reopened(held.as_fd(), run).unwrap_or(false)
     }
 
+    /// Evicts what is left of the windows of a closed file that are not in use. Returns true if no page
+    /// stayed, and no window is in use.
+    fn attempt(&self, probe: &Probe<'_>) -> bool {
+        if !self.kept.process.is_here() {
+            return true;
+        }
+        let size = stat::size(probe.fd);
+        let (windows, unused) = {
+            let mut windows = lock(&self.kept.windows);
+            windows.size = size.unwrap_or(windows.size);
+            windows.end_abandoned();
+            windows.take_left(&self.windows)
+        };
+        let mut is_clean = unused;
+        for (index, left) in windows {
+            let left = left.evict(probe);
+            is_clean &= left.stayed.is_empty();
+            let mut windows = lock(&self.kept.windows);
+            // A survey that was made meanwhile may have seen pages that are evicted now.
+            windows.forgotten += 1;
+            if windows.known.contains_key(&index) || left.is_empty() {
+                windows.left.remove(&index);
+            } else {
+                windows.left.insert(index, left);
+            }
+        }
+        is_clean
+    }
+
     /// Returns true if it evicts at most one window.
     pub(crate) fn is_small(&self) -> bool {
         self.windows.len() <= 1
@@ -560,8 +649,8 @@ impl Eviction {
     /// [`retry_evictions`]. If this returns true, a worker has to run it.
     #[must_use]
     pub(crate) fn run_or_defer(self, probe: &Probe<'_>) -> bool {
-        if self.run(probe) && is_sure(probe) {
-            self.kept.forget();
+        if self.attempt(probe) && is_sure(probe) {
+            self.kept.give_up(&self.windows);
             return false;
         }
         self.defer(probe)
@@ -576,7 +665,7 @@ impl Eviction {
         let mut files = lock(files);
         let (Ok(held), true) = (held, files.pending.len() < MAX_PENDING) else {
             drop(files);
-            self.kept.forget();
+            self.kept.give_up(&self.windows);
             return false;
         };
         files.pending.push(Pending {
@@ -619,10 +708,12 @@ pub(crate) fn retry_evictions() {
 impl Pending {
     /// Evicts once. Returns `None` if it was the last attempt, or no page can stay.
     fn attempt(mut self) -> Option<Pending> {
-        let is_clean = self.eviction.clone().run_elsewhere(&self.held);
+        let eviction = self.eviction.clone();
+        let attempt = move |fd: &OwnedFd| Probe::new(fd).is_ok_and(|it| eviction.attempt(&it));
+        let is_clean = with_reopened(self.held.as_fd(), attempt).unwrap_or(false);
         self.attempts += 1;
         if self.attempts == ATTEMPTS || is_clean {
-            self.eviction.kept.forget();
+            self.eviction.kept.give_up(&self.eviction.windows);
             return None;
         }
         self.next = Instant::now() + FIRST_PAUSE * (1 << (self.attempts - 1));
@@ -645,6 +736,84 @@ impl Drop for Eviction {
             known.get(index).is_some_and(is_left)
         }));
     }
+}
+
+impl Left {
+    fn is_empty(&self) -> bool {
+        self.stayed.is_empty() && self.unseen.is_empty()
+    }
+
+    /// Evicts the pages. Returns those that are to be evicted again.
+    fn evict(self, probe: &Probe<'_>) -> Left {
+        let mut left = Left::default();
+        for range in joined(self.stayed, &self.unseen, &(0..u64::MAX)) {
+            if is_sure(probe) {
+                if !evict(probe, range.clone()) {
+                    push_resident(&mut left.stayed, probe, range);
+                }
+                continue;
+            }
+            // The pages that were resident are not being read.
+            let before = resident(probe, range.clone());
+            if !evict(probe, range.clone()) {
+                for run in resident(probe, range.clone()) {
+                    push(&mut left.stayed, run);
+                }
+            }
+            let mut at = range.start;
+            for run in before {
+                push(&mut left.unseen, at..run.start);
+                at = run.end;
+            }
+            push(&mut left.unseen, at..range.end);
+        }
+        left
+    }
+}
+
+/// The resident ranges of a range, in order.
+fn resident(probe: &Probe<'_>, range: Range<u64>) -> Vec<Range<u64>> {
+    let map = probe.page_map(range).ok().and_then(Answer::known);
+    let runs = map.into_iter().flat_map(|map| {
+        let resident: Vec<_> = map.resident().collect();
+        resident
+    });
+    runs.collect()
+}
+
+/// Adds the resident pages of a range after others. The counts of cachestat(2) have the pages that are
+/// being read, and page maps may not.
+fn push_resident(ranges: &mut Vec<Range<u64>>, probe: &Probe<'_>, range: Range<u64>) {
+    let Some(count) = probe.residency(range.clone()).ok().and_then(Answer::known) else {
+        return push(ranges, range);
+    };
+    let middle = (range.start + range.end).div_euclid(2) / page_size() * page_size();
+    if count.cached == 0 {
+    } else if count.cached >= count.pages || middle <= range.start {
+        push(ranges, range);
+    } else {
+        push_resident(ranges, probe, range.start..middle);
+        push_resident(ranges, probe, middle..range.end);
+    }
+}
+
+/// The union of ranges and others, as far as these lie in `within`, in order.
+fn joined(ranges: Vec<Range<u64>>, others: &[Range<u64>], within: &Range<u64>) -> Vec<Range<u64>> {
+    let others = others.iter().map(|range| {
+        let start = range.start.max(within.start);
+        start..range.end.min(within.end)
+    });
+    let others = others.filter(|range| range.start < range.end);
+    let mut all: Vec<Range<u64>> = ranges.into_iter().chain(others).collect();
+    all.sort_unstable_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in all {
+        match joined.last_mut() {
+            Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
 }
 
 /// Returns true if no page can arrive after an eviction that left none. mincore(2) does not report

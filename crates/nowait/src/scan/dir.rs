@@ -48,12 +48,18 @@ impl Dir {
     /// The directory of a scan, or the root of a walk.
     pub(crate) fn root(directory: &Directory) -> Dir {
         let path = directory.path().cloned();
+        let path = path.unwrap_or_else(|| Path::new("").into());
+        Dir::root_at(path, directory.id())
+    }
+
+    /// The root of a walk, with its path, and its device and inode number.
+    pub(crate) fn root_at(path: Arc<Path>, id: (u64, u64)) -> Dir {
         Dir {
-            place: Place::Path(path.unwrap_or_else(|| Path::new("").into())),
+            place: Place::Path(path),
             parent: None,
             above: None,
             depth: 0,
-            id: directory.id(),
+            id,
         }
     }
 

@@ -12,9 +12,11 @@
 //! Without them each file would be opened by its path from the root, and the time for a chain of
 //! directories would grow with the square of its length.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -22,7 +24,7 @@ use rustix::fs::OFlags;
 
 use super::beneath::{ascending, beneath, following};
 use crate::error::{Error, Result};
-use crate::scan::{Dir, Directory};
+use crate::scan::{Dir, Directory, FLAGS};
 use crate::sys::Errno;
 use crate::sys::process::Owner;
 use crate::sys::retry;
@@ -61,6 +63,26 @@ pub struct Opener {
     limit: AtomicUsize,
     /// In a forked child, another thread of the parent may hold the lock for ever.
     owner: Owner,
+}
+
+/// A directory that an [`Opener`] has opened.
+#[derive(Debug)]
+pub struct OpenDir {
+    dir: Arc<Dir>,
+    directory: Arc<Directory>,
+}
+
+impl OpenDir {
+    /// The directory, as the one that its files are opened in.
+    pub fn dir(&self) -> &Arc<Dir> {
+        &self.dir
+    }
+}
+
+impl AsFd for OpenDir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
 }
 
 /// A directory that is kept open.
@@ -108,15 +130,69 @@ impl Opener {
     /// # Errors
     /// The errors of open(2): ELOOP or ENOTDIR for a symbolic link. ENOENT also if the file's
     /// directory was removed.
-    pub fn open(
-        &self,
-        dir: &Arc<Dir>,
-        name: impl AsRef<std::ffi::OsStr>,
-        flags: OFlags,
-    ) -> Result<OwnedFd> {
+    pub fn open(&self, dir: &Arc<Dir>, name: impl AsRef<OsStr>, flags: OFlags) -> Result<OwnedFd> {
         let name = name.as_ref().as_bytes();
         let opened = self.open_in(dir, name, flags);
         opened.map_err(|errno| Error::os("open", errno).on(Some(&dir.path_of(name).into())))
+    }
+
+    /// The root, as the directory of a walk that the program makes itself with
+    /// [`enter`](Opener::enter). Paths begin with `path`, which is not resolved.
+    ///
+    /// ```
+    /// use nowait::walk::Opener;
+    /// let opener = Opener::new(std::fs::File::open("src")?)?;
+    /// let root = opener.root_dir("src");
+    /// let walk = opener.enter(&root, "walk", None)?;
+    /// assert_eq!(&*walk.dir().path(), "src/walk");
+    /// assert!(opener.enter(&root, "lib.rs", None).is_err());
+    /// # Ok::<(), nowait::Error>(())
+    /// ```
+    pub fn root_dir(&self, path: impl AsRef<Path>) -> Arc<Dir> {
+        Arc::new(Dir::root_at(path.as_ref().into(), self.root.id()))
+    }
+
+    /// Opens the directory `name` in the directory `parent` of the same root for reading, and keeps
+    /// it open, so that its files are opened relative to it. It is `known` if it is the same
+    /// directory, by device and inode number.
+    ///
+    /// # Errors
+    /// Those of [`open`](Opener::open). ENOTDIR if it is not a directory.
+    pub fn enter(
+        &self,
+        parent: &Arc<Dir>,
+        name: impl AsRef<OsStr>,
+        known: Option<&Arc<Dir>>,
+    ) -> Result<OpenDir> {
+        let name = name.as_ref().as_bytes();
+        let entered = self.open_in(parent, name, FLAGS).and_then(|opened| {
+            let directory = self.convert(opened)?;
+            let is_known = |known: &&Arc<Dir>| known.id() == directory.id();
+            let dir = match known.filter(is_known) {
+                Some(known) => known.clone(),
+                None => Arc::new(Dir::below(parent, name, &directory)),
+            };
+            self.keep(&dir, &directory);
+            Ok(OpenDir { dir, directory })
+        });
+        entered.map_err(|errno| Error::os("open", errno).on(Some(&parent.path_of(name).into())))
+    }
+
+    /// The open directory `dir`. It is opened by its path, and not for reading, if it is not kept
+    /// open, and kept open then.
+    ///
+    /// # Errors
+    /// Those of [`open`](Opener::open).
+    pub fn open_dir(&self, dir: &Arc<Dir>) -> Result<OpenDir> {
+        let opened = self.or_without_kept(|| {
+            let (start, down) = self.start(dir);
+            self.descend(start, dir, down)
+        });
+        let opened = opened.map(|directory| OpenDir {
+            dir: dir.clone(),
+            directory,
+        });
+        opened.map_err(|errno| Error::os("open", errno).on(Some(&dir.path())))
     }
 
     pub(super) fn root(&self) -> &Directory {
@@ -133,38 +209,67 @@ impl Opener {
         if name.contains(&b'/') {
             return Err(Errno::XDEV);
         }
-        match self.try_open_in(dir, name, flags) {
+        self.or_without_kept(|| self.try_open_in(dir, name, flags))
+    }
+
+    /// Repeats an open that fails because of the directories that are kept open, without them.
+    fn or_without_kept<T>(&self, open: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+        match open() {
             // A server has removed a directory that is kept open.
             Err(errno)
                 if (retry::is_shortage(errno) || errno == Errno::STALE) && self.trim(0) > 0 =>
             {
-                self.try_open_in(dir, name, flags)
+                open()
             }
             opened => opened,
         }
     }
 
     fn try_open_in(&self, dir: &Arc<Dir>, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+        let (start, down) = self.start(dir);
+        if down <= NEAR || self.limit.load(Relaxed) == 0 {
+            return self.open_below(&start, &path_below(dir, down, name), flags);
+        }
+        let reached = self.descend(start, dir, down)?;
+        self.open_below(&reached, name, flags)
+    }
+
+    /// An open directory from which the way leads down to `dir`, and the number of levels.
+    fn start(&self, dir: &Arc<Dir>) -> (Arc<Directory>, usize) {
         let Way { from, up, down } = self.way(dir);
-        let (start, down) = match up {
+        match up {
             None => (from, down),
             Some((levels, ancestor)) => match self.ascend(&from, levels, &ancestor) {
                 Some(reached) => (reached, down),
                 None => (self.root.clone(), dir.depth()),
             },
-        };
-        if down <= NEAR || self.limit.load(Relaxed) == 0 {
-            return self.open_below(&start, &path_below(dir, down, name), flags);
+        }
+    }
+
+    /// Opens the directory `dir`, which is so many levels below `start`, and keeps it open.
+    fn descend(
+        &self,
+        start: Arc<Directory>,
+        dir: &Arc<Dir>,
+        down: usize,
+    ) -> Result<Arc<Directory>, Errno> {
+        if down == 0 {
+            return Ok(start);
         }
         let mut path = path_below(dir, down, b"");
         // The slash before the empty name.
         path.pop();
         let opened = self.open_below(&start, &path, OFlags::PATH | OFlags::DIRECTORY)?;
-        let reached = Directory::new(opened, None, Some(&self.root))
-            .map_err(|error| Errno::from_raw_os_error(error.errno().unwrap_or(libc::EIO)))?;
-        let reached = Arc::new(reached);
+        let reached = self.convert(opened)?;
         self.keep(dir, &reached);
-        self.open_below(&reached, name, flags)
+        Ok(reached)
+    }
+
+    fn convert(&self, opened: OwnedFd) -> Result<Arc<Directory>, Errno> {
+        let directory = Directory::new(opened, None, Some(&self.root));
+        let directory = directory
+            .map_err(|error| Errno::from_raw_os_error(error.errno().unwrap_or(libc::EIO)))?;
+        Ok(Arc::new(directory))
     }
 
     fn open_below(&self, at: &Directory, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -178,11 +283,10 @@ impl Opener {
     /// moved, or it was entered through a link.
     fn ascend(&self, from: &Directory, levels: usize, to: &Arc<Dir>) -> Option<Arc<Directory>> {
         let opened = ascending(from.as_fd(), levels).ok()?;
-        let reached = Directory::new(opened, None, Some(&self.root)).ok()?;
+        let reached = self.convert(opened).ok()?;
         if reached.id() != to.id() {
             return None;
         }
-        let reached = Arc::new(reached);
         self.keep(to, &reached);
         Some(reached)
     }

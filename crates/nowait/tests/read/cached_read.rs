@@ -93,21 +93,21 @@ fn all(sample: &Sample, offset: u64, len: usize) {
     );
 }
 
-/// Like `all`, of a file that is cached. A kernel may take back pages without a shortage of memory
-/// (DAMON): then the file is cached again.
+/// Like `all`, of several ranges of a file, which is cached first. A kernel may take back pages without a shortage of
+/// memory (DAMON): then the file is cached again.
 #[track_caller]
-fn all_warm(sample: &Sample, offset: u64, len: usize) {
-    let mut is_first = true;
+fn all_warm(sample: &Sample, ranges: &[(u64, usize)]) {
     // The failed try has started to read the pages again.
     let excuses = [Excuse::Reclaimed(&[&sample.path]), Excuse::AnyReclaimed];
-    repeat(&format!("{len} from {offset}"), &excuses, || {
-        if !std::mem::take(&mut is_first) {
-            sample.warm();
+    repeat("a warm file", &excuses, || {
+        sample.warm();
+        for (offset, len) in ranges.iter().copied() {
+            match right(sample, offset, len) {
+                Cached::All(_) => {}
+                other => return Err(format!("{other:?}: {len} from {offset}")),
+            }
         }
-        match right(sample, offset, len) {
-            Cached::All(_) => Ok(()),
-            other => Err(other),
-        }
+        Ok(())
     });
 }
 
@@ -121,15 +121,14 @@ fn ranges() -> impl Iterator<Item = (u64, usize)> {
 }
 
 fn warm_is_all(sample: &Sample) {
-    sample.warm();
-    ranges().for_each(|(offset, len)| all_warm(sample, offset, len));
-    all_warm(sample, 0, sample.size() as usize);
+    let whole = (0, sample.size() as usize);
+    let ranges: Vec<_> = ranges().chain([whole]).collect();
+    all_warm(sample, &ranges);
 }
 
 fn the_end_of_the_file(sample: &Sample) {
-    sample.warm();
     let size = sample.size();
-    for (offset, len) in [
+    let ranges = [
         (size - 1, 1),
         (size - 1, 2),
         (size - 5000, 10_000),
@@ -138,9 +137,8 @@ fn the_end_of_the_file(sample: &Sample) {
         (size + 1, 1),
         (size.next_multiple_of(PAGE), 4096),
         (1 << 40, 4096),
-    ] {
-        all_warm(sample, offset, len);
-    }
+    ];
+    all_warm(sample, &ranges);
     // The end of the file is known even if nothing is cached.
     sample.evict();
     all(sample, size, 100);
@@ -157,7 +155,7 @@ fn the_end_of_the_file(sample: &Sample) {
 fn no_room(sample: &Sample) {
     for offset in [0, 1, 5000, sample.size(), sample.size() + 1] {
         sample.warm();
-        all_warm(sample, offset, 0);
+        all(sample, offset, 0);
         sample.evict();
         all(sample, offset, 0);
     }

@@ -21,7 +21,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use rustix::fs::{Advice, FlockOperation};
 use slowdisk::{Filesystem, TestMount};
-use test_support::pages::are_reclaimed;
+use test_support::pages::{Locked, are_reclaimed};
 use test_support::repeat::{Excuse, repeat};
 
 use crate::common::backends::backends;
@@ -336,21 +336,63 @@ fn a_file_that_grows_and_shrinks_leaves_no_pages_of_this_process() {
 
 #[test]
 fn pages_that_others_read_between_two_uses_stay() {
-    /// Pages that the kernel still reads when the file is closed are evicted for 2 seconds.
-    const LATER: Duration = Duration::from_secs(3);
     each(20 * MIB, |sample, engine, _| {
         arrange(sample, &BTreeSet::new());
         check(&open(engine, &sample.path, false), sample, 0, 3 << 20);
         assert_kept(sample, &BTreeSet::new());
-        std::thread::sleep(LATER);
-        let other = sample.open();
-        // Without readahead, all pages are resident when the read returns.
-        rustix::fs::fadvise(&other, 0, None, Advice::Random).expect("fadvise");
-        other.read_exact_at(&mut [0], 700 * PAGE).expect("read");
+        wait_until("no eviction is left to do", || !is_held(&sample.path));
+        sample.touch(700 * PAGE..701 * PAGE);
         let cached = seen(&sample.path);
         check(&open(engine, &sample.path, false), sample, 0, 3 << 20);
         assert_kept(sample, &cached);
-        std::thread::sleep(LATER);
+        wait_until("no eviction is left to do", || !is_held(&sample.path));
+        assert_kept(sample, &cached);
+    });
+}
+
+/// A locked page is not evicted when the file is closed, and again and again later.
+#[test]
+fn pages_that_others_read_stay_while_a_page_that_stayed_is_evicted_again() {
+    each(20 * MIB, |sample, engine, _| {
+        let stays = 5 * PAGE..6 * PAGE;
+        // Another program's read between an eviction and the question which pages stayed counts as a page that stayed.
+        let excuses = [Excuse::Reclaimed(&[&sample.path]), Excuse::AnyPreempted];
+        repeat("the page of another", &excuses, || {
+            arrange(sample, &BTreeSet::new());
+            let file = open(engine, &sample.path, false);
+            check(&file, sample, 0, 3 << 20);
+            let locked = Locked::new(&sample.path, std::iter::once(stays.clone()));
+            drop(file);
+            wait_until("all other pages are evicted", || {
+                seen(&sample.path) == BTreeSet::from([5])
+            });
+            sample.touch(700 * PAGE..701 * PAGE);
+            drop(locked);
+            wait_until("the page is evicted", || !seen(&sample.path).contains(&5));
+            wait_until("no eviction is left to do", || !is_held(&sample.path));
+            let after = seen(&sample.path);
+            (after == BTreeSet::from([700])).then_some(()).ok_or(after)
+        });
+    });
+}
+
+/// A page that stayed when the file was closed was not resident before the next use.
+#[test]
+fn pages_that_stayed_are_evicted_after_the_next_use() {
+    each(20 * MIB, |sample, engine, _| {
+        arrange(sample, &BTreeSet::new());
+        let file = open(engine, &sample.path, false);
+        check(&file, sample, 0, 3 << 20);
+        let locked = Locked::new(&sample.path, std::iter::once(5 * PAGE..6 * PAGE));
+        drop(file);
+        wait_until("all other pages are evicted", || {
+            seen(&sample.path) == BTreeSet::from([5])
+        });
+        let file = open(engine, &sample.path, false);
+        check(&file, sample, 0, 3 << 20);
+        drop(locked);
+        drop(file);
+        assert_kept(sample, &BTreeSet::new());
     });
 }
 

@@ -85,15 +85,28 @@ pub fn seen(path: &Path) -> BTreeSet<u64> {
         .collect()
 }
 
+/// The runs of adjacent pages.
+fn runs(pages: &BTreeSet<u64>) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for page in pages {
+        match runs.last_mut() {
+            Some(last) if last.end == *page => last.end += 1,
+            _ => runs.push(*page..page + 1),
+        }
+    }
+    runs
+}
+
 /// Makes exactly these pages of a file cached.
 pub fn arrange(sample: &Sample, cached: &BTreeSet<u64>) {
     // A page in a per-processor queue is not evicted at the first try.
     test_support::wait_until("the pages are arranged", || {
         sample.evict();
         let file = sample.open();
-        for page in cached {
-            file.read_exact_at(&mut [0], page * self::page())
-                .expect("read");
+        // A run takes one request of the device.
+        for run in runs(cached) {
+            let mut pages = vec![0; ((run.end - run.start) * page()) as usize];
+            file.read_at(&mut pages, run.start * page()).expect("read");
         }
         seen(&sample.path) == *cached
     });

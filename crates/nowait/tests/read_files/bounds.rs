@@ -6,14 +6,18 @@ use std::task::{Context, Waker};
 
 use nowait::engine::Engine;
 use nowait::read_files::Options;
+use test_support::opens;
 
 use crate::common::cache::evict;
-use crate::common::children::alone;
+use crate::common::children::{alone, in_child_by, this_program};
 use crate::common::files::{patterned, scratch};
 use crate::common::limit::Limit;
 use crate::common::open_paths::open_below;
 use crate::common::wait::wait_until;
 use crate::{FACES, engines, results};
+
+/// The variable with the directory of a test in a child.
+const DIRECTORY: &str = "NOWAIT_TEST_DIRECTORY";
 
 #[test]
 fn paths_are_taken_a_window_at_most() {
@@ -193,4 +197,32 @@ fn a_panic_of_the_paths_is_the_callers() {
     drop(files);
     let again = Options::new().engine(&Engine::process().unwrap());
     assert_eq!(results(&again, crate::Face::Future, [&path; 10]).len(), 10);
+}
+
+/// A try that does not wait, and if it fails a call that may wait, finds the type of a file. Another call opens it.
+#[test]
+fn each_file_is_opened_with_at_most_three_calls() {
+    const FILES: usize = 2_000;
+    let dir = match std::env::var_os(DIRECTORY) {
+        None => scratch(),
+        Some(dir) => {
+            let paths = std::fs::read_dir(dir).unwrap().map(|it| it.unwrap().path());
+            assert_eq!(
+                nowait::read_files(paths).filter(Result::is_ok).count(),
+                FILES
+            );
+            return;
+        }
+    };
+    for i in 0..FILES {
+        patterned(dir.path(), &format!("f{i}"), 100);
+    }
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut command = slowdisk::require!(opens::traced(log.path()));
+    command.arg(this_program()).env(DIRECTORY, dir.path());
+    in_child_by(command, "counted");
+    // The test program itself, and each worker, needs some more.
+    let opens = opens::count(log.path());
+    let expected = 2 * FILES..=3 * FILES + 500;
+    assert!(expected.contains(&opens), "{opens} opens");
 }
