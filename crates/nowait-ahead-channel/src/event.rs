@@ -54,6 +54,9 @@ pub enum Kind {
     ManyLookedUp,
     /// The names of the directory `path` were listed.
     Listed,
+    /// The program is about to unmap the addresses from `time` to `stats`, and waits until the event is
+    /// [handled](crate::Channel::is_handled).
+    Unmapping,
 }
 
 /// One event.
@@ -131,7 +134,7 @@ impl Place<'_> {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 17] = [
+    pub const ALL: [Kind; 18] = [
         Kind::Opened,
         Kind::Large,
         Kind::Listing,
@@ -149,6 +152,7 @@ impl Kind {
         Kind::LookedUp,
         Kind::ManyLookedUp,
         Kind::Listed,
+        Kind::Unmapping,
     ];
 }
 

@@ -47,6 +47,8 @@ struct Memory {
     head: Line<AtomicU64>,
     /// The number of the next event that the reader takes.
     read: Line<AtomicU64>,
+    /// The number of the next event that is not yet handled.
+    handled: Line<AtomicU64>,
     /// The pauses of all programs since the reader has taken one.
     pauses: Line<AtomicU32>,
     /// 1 if a program cannot unmount a filesystem.
@@ -207,6 +209,20 @@ impl Channel {
         if let Some(words) = encode(kind, tid, Place { fd: -1, path }, (0, 0), numbers) {
             self.push(&words);
         }
+    }
+
+    /// Tells that the program is about to unmap these addresses. As [`tell`](Channel::tell) otherwise. Returns the
+    /// number of the event.
+    pub fn tell_unmapping(&self, tid: u32, at: Range<u64>) -> Option<u64> {
+        let numbers = [at.start, at.end, 0];
+        let words = encode(Kind::Unmapping, tid, Place::NONE, (0, 0), numbers)?;
+        Some(self.push(&words))
+    }
+
+    /// Returns true if the reader has handled the event with this number, or will not.
+    pub fn is_handled(&self, number: Option<u64>) -> bool {
+        let handled = self.0.handled.0.load(Ordering::Relaxed);
+        number.is_none_or(|number| (handled.wrapping_sub(number) as i64) > 0)
     }
 
     /// Tells of the parts of a path before the last one, and returns that.
@@ -377,8 +393,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the next event. Waits for it at most until `deadline`, or until [`Channel::wake`] is
-    /// called.
+    /// called. The events before it are handled.
     pub fn next_until(&mut self, deadline: Instant) -> Option<Event> {
+        let handled = &self.memory().handled.0;
+        handled.store(self.next, Ordering::Relaxed);
         let mut passed = 0;
         loop {
             match self.look() {

@@ -93,9 +93,17 @@ static TOOK: AtomicU64 = AtomicU64::new(0);
 /// Carries out a call of stat(2), and counts it.
 pub fn stat<R: Copy + Into<c_long>>(call: impl FnOnce() -> R, file: Named) -> R {
     let result = timed_stat(call, file);
-    // SAFETY: the call has just taken this path.
-    unsafe { learn::looked_up(file) };
+    looked_up(result.into() < 0, file);
     result
+}
+
+/// The program has looked up a path with a call that has succeeded or failed. The path is read if the
+/// kernel has read it before: it may have refused the address, or the length.
+pub fn looked_up(has_failed: bool, file: Named) {
+    if !has_failed || system_calls::errno() == libc::ENOENT {
+        // SAFETY: the call has just read this path.
+        unsafe { learn::looked_up(file) };
+    }
 }
 
 fn timed_stat<R: Copy + Into<c_long>>(call: impl FnOnce() -> R, file: Named) -> R {
@@ -174,8 +182,7 @@ pub fn open(call: impl FnOnce() -> c_int, file: Named, flags: c_int) -> c_int {
     } else if fd >= 0 {
         learn::opened_directory(fd);
     } else {
-        // SAFETY: the call has just taken this path.
-        unsafe { learn::looked_up(file) };
+        looked_up(true, file);
     }
     fd
 }
