@@ -164,7 +164,8 @@ pub(crate) struct Words<'a> {
     path: &'a [u8],
 }
 
-/// Encodes an event. `None` if the path is too long.
+/// Encodes an event. `None` if the path is too long. Within its callers it needs less of their stack.
+#[inline(always)]
 pub(crate) fn encode<'a>(
     kind: Kind,
     tid: u32,
@@ -184,6 +185,7 @@ pub(crate) fn encode<'a>(
 
 impl Words<'_> {
     /// The words, at most [`WORDS`].
+    #[inline(always)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = u64> {
         let word = |bytes: &[u8]| {
             let mut whole = [0; 8];

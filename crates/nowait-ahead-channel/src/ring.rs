@@ -159,6 +159,7 @@ impl Channel {
     }
 
     /// Tells of a part of a file that is not resident. As [`tell`](Channel::tell) otherwise.
+    #[inline(always)]
     pub fn tell_missing(&self, tid: u32, id: (u64, u64), part: Missing<'_>) {
         let pages = Place {
             fd: -1,
@@ -307,7 +308,8 @@ impl Channel {
         self.0.is_busy.swap(0, Ordering::Relaxed) != 0
     }
 
-    /// Returns the number of the event.
+    /// Returns the number of the event. Within its callers it needs less of their stack.
+    #[inline(always)]
     fn push(&self, event: &Words<'_>) -> u64 {
         let number = self.0.head.0.fetch_add(1, Ordering::Relaxed);
         let slot = &self.0.slots[number as usize % SLOTS];

@@ -84,6 +84,7 @@ fn file(fd: c_int) -> Option<&'static AtomicU64> {
 }
 
 /// The program has opened a file with these flags.
+#[inline(never)]
 pub fn opened(fd: c_int, flags: c_int) {
     if learning().is_some() && flags & libc::O_ACCMODE != libc::O_WRONLY {
         file(fd).inspect(|file| file.store(1, Ordering::Relaxed));
@@ -283,6 +284,7 @@ fn tell_working_directory(channel: &Channel) -> u64 {
 }
 
 /// The descriptor is that of another directory now.
+#[inline(never)]
 pub fn opened_directory(fd: c_int) {
     if learning().is_some()
         && let Some(before) = usize::try_from(fd).ok().and_then(|fd| OPENED.get(fd))

@@ -44,6 +44,7 @@
 //!  learn     what the program reads, maps, looks up and lists
 //!  path      the absolute path of a file
 //!  position  the position of a descriptor
+//!  statx     the device, the inode number and the size of an open file
 //!  system_calls  if this process may make system calls of the library's own
 //!  named     the file of a call, as the program names it
 //!  thread    the ID of a thread
@@ -60,6 +61,7 @@ mod open_files;
 mod path;
 mod position;
 mod start;
+mod statx;
 mod survey;
 mod system_calls;
 mod thread;

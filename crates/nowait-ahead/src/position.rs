@@ -5,15 +5,10 @@
 //! waiting: it adds it to the start of a lock, and fails with EOVERFLOW if the sum is too large. The
 //! question is wrong in another way, so the kernel asks neither its locks nor a server.
 
-use std::ffi::c_long;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
-
-use crate::next::functions;
+use crate::statx::{statx, syscall};
 use crate::system_calls;
-
-functions!(find syscall);
 
 /// The position of a descriptor between `start` and `end`. Makes three system calls if it is one of
 /// them, and more otherwise. `None` if the kernel does not answer, or for a descriptor of O_PATH.
@@ -45,14 +40,9 @@ pub fn is_after(fd: BorrowedFd<'_>, offset: u64) -> Option<bool> {
     lock.l_start = start;
     // A lock of an open file has no process. The kernel looks at that after the sum.
     lock.l_pid = 1;
-    let next = find::syscall.address();
-    if next.is_null() {
-        return None;
-    }
-    // SAFETY: this is the type of syscall(2). fcntl(2) of this library is not called.
-    let next: unsafe extern "C" fn(c_long, ...) -> c_long = unsafe { std::mem::transmute(next) };
+    let next = syscall()?;
     let (fd, command) = (fd.as_raw_fd(), libc::F_OFD_GETLK);
-    // SAFETY: the kernel reads and writes the lock during the call.
+    // SAFETY: the kernel reads and writes the lock during the call. fcntl(2) of this library is not called.
     let answer = unsafe { next(libc::SYS_fcntl, fd, command, &raw mut lock) };
     match system_calls::errno() {
         libc::EOVERFLOW if answer < 0 => Some(true),
@@ -61,10 +51,8 @@ pub fn is_after(fd: BorrowedFd<'_>, offset: u64) -> Option<bool> {
     }
 }
 
-/// The size of a regular file. No server is asked.
+/// The size of a regular file.
 pub fn size(fd: BorrowedFd<'_>) -> Option<u64> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = statx(fd, c"", flags, StatxFlags::TYPE | StatxFlags::SIZE).ok()?;
-    let kind = FileType::from_raw_mode(stat.stx_mode.into());
-    (kind == FileType::RegularFile).then_some(stat.stx_size)
+    let stat = statx(fd, 0)?;
+    stat.is_regular.then_some(stat.size)
 }

@@ -16,9 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use libc::FILE;
 use nowait_ahead_channel::{Channel, EvictedFiles, Kind, Listening, Missing, Place, key};
-use rustix::fs::{
-    AtFlags, FileType, OFlags, Statx, StatxAttributes, StatxFlags, fcntl_getfl, makedev, statx,
-};
+use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::{Timespec, nanosleep};
 
@@ -26,10 +24,11 @@ use crate::named::Named;
 use crate::next::functions;
 use crate::open_files::{self, OpenFile};
 use crate::path;
+use crate::statx::{statx, syscall};
 use crate::system_calls;
 use crate::thread::thread;
 
-functions!(find syscall posix_fadvise64);
+functions!(find posix_fadvise64);
 
 static CHANNEL: OnceLock<Channel> = OnceLock::new();
 /// The number of pauses that this process still makes for `nowait run`.
@@ -133,9 +132,7 @@ pub fn are_different_files(a: c_int, b: c_int) -> bool {
     let id = |fd| {
         // SAFETY: the descriptor is used in this call only.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let stat = statx(fd, c"", flags, StatxFlags::INO).ok()?;
-        Some(id_of(&stat))
+        Some(statx(fd, 0)?.id)
     };
     is_on()
         && system_calls::are_allowed()
@@ -156,6 +153,7 @@ fn surveys() -> Option<&'static Channel> {
 ///
 /// # Safety
 /// A system call has just accepted the path.
+#[inline(never)]
 pub unsafe fn opened(fd: c_int, file: Named, flags: c_int, shared: u32) {
     let Some(channel) = surveys() else { return };
     // The number may have been closed in another way.
@@ -227,14 +225,8 @@ fn token(thread: u32) -> Option<u64> {
     (thread != 0).then_some(u64::from(thread) << 32 | u64::from(count))
 }
 
-fn id_of(stat: &Statx) -> (u64, u64) {
-    (
-        makedev(stat.stx_dev_major, stat.stx_dev_minor),
-        stat.stx_ino,
-    )
-}
-
 /// Waits until `nowait run` has read older events. Returns false if it does not, or did not before.
+#[inline(never)]
 fn waited_for_room(channel: &Channel) -> bool {
     while !channel.has_room() {
         let left = PAUSES.load(Ordering::Relaxed);
@@ -250,22 +242,19 @@ fn waited_for_room(channel: &Channel) -> bool {
 
 impl<'a> File<'a> {
     /// `None` if it is no regular file.
+    #[inline(never)]
     fn new(channel: &'a Channel, fd: BorrowedFd<'a>) -> Option<File<'a>> {
-        let fields = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::SIZE | StatxFlags::MNT_ID;
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let stat = statx(fd, c"", flags, fields).ok()?;
-        let is_regular = FileType::from_raw_mode(u32::from(stat.stx_mode)) == FileType::RegularFile;
+        let stat = statx(fd, libc::STATX_MNT_ID)?;
         // SAFETY: sysconf(3) knows the size of a page without a system call.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
-        is_regular.then_some(File {
+        stat.is_regular.then_some(File {
             channel,
             fd,
             thread: thread(),
-            id: id_of(&stat),
-            mount: stat.stx_mnt_id,
-            may_be_layered: stat.stx_dev_major == 0
-                || stat.stx_attributes.contains(StatxAttributes::IMMUTABLE),
-            size: stat.stx_size,
+            id: stat.id,
+            mount: stat.mount.unwrap_or(0),
+            may_be_layered: !stat.has_device || stat.is_immutable,
+            size: stat.size,
             page,
             window: page * PAGES as u64,
         })
@@ -277,11 +266,9 @@ impl<'a> File<'a> {
     fn tell_directory(&self, directory: c_int) -> u64 {
         // SAFETY: the program has just opened a file relative to this descriptor.
         let fd = unsafe { path::directory(directory) };
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let Ok(stat) = statx(fd, c"", flags, StatxFlags::INO) else {
+        let Some(id) = statx(fd, 0).map(|stat| stat.id) else {
             return 0;
         };
-        let id = id_of(&stat);
         if LAST.load(Ordering::Relaxed) != key(id) {
             path::with_memory(|path| {
                 if let Some(path) = path::of(fd, path) {
@@ -403,6 +390,7 @@ impl<'a> File<'a> {
     }
 
     /// The pages that are not resident in a file of less than 64 pages.
+    #[inline(never)]
     fn missing_of_few(&self, end: u64, is_counted: bool) -> Option<u64> {
         let mut bits = [0; 8];
         match is_counted {
@@ -479,20 +467,16 @@ impl<'a> File<'a> {
     }
 
     /// `f_type` of statfs(2), which would ask a server. By statmount(2) of Linux 6.8.
+    #[inline(never)]
     fn filesystem(&self) -> Option<u64> {
         /// The number of the call on all architectures.
         const STATMOUNT: c_long = 457;
         const SB_BASIC: u64 = 1;
         /// `STATX_MNT_ID_UNIQUE`.
-        const UNIQUE_ID: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+        const UNIQUE_ID: u32 = 0x4000;
         /// The first words of `struct statmount`. The fourth one is `sb_magic`.
         const WORDS: usize = 8;
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let stat = statx(self.fd, c"", flags, UNIQUE_ID).ok()?;
-        if stat.stx_mask & UNIQUE_ID.bits() == 0 {
-            return None;
-        }
-        let request = [24, stat.stx_mnt_id, SB_BASIC];
+        let request = [24, statx(self.fd, UNIQUE_ID)?.mount?, SB_BASIC];
         let mut answer = [0_u64; WORDS];
         let next = syscall()?;
         let (request, to) = (request.as_ptr(), answer.as_mut_ptr());
@@ -504,7 +488,18 @@ impl<'a> File<'a> {
 
     /// Tells of each window, and of what may be after the end of the file. A hole may be larger than
     /// all that is cached: ever longer parts are asked for while nothing is.
+    #[inline(never)]
     fn tell_windows(&self, end: u64, is_counted: bool) -> bool {
+        // The bits are not on the stack, which may be small.
+        let told = path::with_memory(|memory| {
+            let (bits, _) = memory.split_at_mut(PAGES / 8);
+            self.tell_windows_with(end, is_counted, bits)
+        });
+        told.unwrap_or(false)
+    }
+
+    #[inline(always)]
+    fn tell_windows_with(&self, end: u64, is_counted: bool, bits: &mut [u8]) -> bool {
         let mut missing = 0..0;
         let (mut start, mut len) = (0, self.window);
         while start < end {
@@ -517,13 +512,13 @@ impl<'a> File<'a> {
                 len = self.window;
                 continue;
             }
-            let mut bits = [0; PAGES / 8];
+            bits.fill(0);
             let pages = ((part.end - part.start) / self.page) as usize;
             let count = match resident {
                 Some(0) => pages,
                 Some(resident) if resident >= pages as u64 => 0,
-                Some(_) => self.count_missing(&part, &mut bits),
-                None => match self.missing_pages(&part, &mut bits) {
+                Some(_) => self.count_missing(&part, bits),
+                None => match self.missing_pages(&part, bits) {
                     Some(count) => count,
                     None => return false,
                 },
@@ -557,6 +552,7 @@ impl<'a> File<'a> {
         true
     }
 
+    #[inline(never)]
     fn tell_part(&self, Range { start, end }: Range<u64>, pages: &[u8]) {
         let part = Missing { start, end, pages };
         if waited_for_room(self.channel) {
@@ -647,13 +643,6 @@ fn set(bits: &mut [u8], page: usize) {
     if let Some(bits) = bits.get_mut(page / 8) {
         *bits |= 1 << (page % 8);
     }
-}
-
-/// syscall(2) of the C library.
-fn syscall() -> Option<unsafe extern "C" fn(c_long, ...) -> c_long> {
-    let next = find::syscall.address();
-    // SAFETY: this is the type of syscall(2).
-    (!next.is_null()).then(|| unsafe { std::mem::transmute(next) })
 }
 
 /// cachestat(2) by the C library's syscall(2). `range` has the start and the length. The first of

@@ -27,9 +27,12 @@ pub fn are_allowed() -> bool {
 /// Returns true in a child of vfork(2). What it changes in memory, it changes for its parent. It has the
 /// memory of the parent's thread, and so the C library's copy of that thread's ID.
 fn is_in_parents_memory() -> bool {
-    if VFORKS.load(Ordering::Relaxed) == 0 {
-        return false;
-    }
+    VFORKS.load(Ordering::Relaxed) != 0 && has_another_id()
+}
+
+#[cold]
+#[inline(never)]
+fn has_another_id() -> bool {
     let thread = thread();
     thread != 0 && gettid().as_raw_nonzero().get().cast_unsigned() != thread
 }
@@ -45,6 +48,7 @@ pub fn stop() {
 }
 
 /// Makes system calls without changing the errno of the program.
+#[inline(always)]
 pub fn with_errno(calls: impl FnOnce()) {
     let errno = errno();
     calls();
