@@ -9,6 +9,9 @@ use crate::next::interpose;
 use crate::open_files;
 use crate::survey;
 
+/// The result of a function that returns none.
+type Nothing = ();
+
 interpose! {
     fn close(fd: c_int) -> c_int, else -1, call => { closes(fd); call() };
     fn fclose(stream: *mut FILE) -> c_int, else libc::EOF, call => { closes_stream(stream); call() };
@@ -16,7 +19,7 @@ interpose! {
     fn dup3(fd: c_int, new: c_int, flags: c_int) -> c_int, else -1, call => replaces(fd, new, call);
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int, else -1,
         call => { closes_all(first, last, flags); call() };
-    fn closefrom(first: c_int) -> (), else (), call => { closes_all(first.max(0).cast_unsigned(), c_uint::MAX, 0); call() };
+    fn closefrom(first: c_int) -> Nothing, else Nothing::default(), call => { closes_all(first.max(0).cast_unsigned(), c_uint::MAX, 0); call() };
 }
 
 /// The program is about to close a descriptor.
