@@ -93,9 +93,11 @@ pub fn opened(fd: c_int, flags: c_int) {
 
 /// The program is about to close a descriptor.
 pub fn closes(fd: c_int) {
-    if let Some(channel) = learning()
-        && let Some(position) = file(fd).map(|file| file.swap(0, Ordering::Relaxed))
-        && position > 0
+    // Most descriptors have no position here.
+    if let Some(file) = file(fd)
+        && file.load(Ordering::Relaxed) > 0
+        && let Some(channel) = learning()
+        && let position @ 1.. = file.swap(0, Ordering::Relaxed)
     {
         system_calls::with_errno(|| read_to_position(channel, fd, position - 1));
     }

@@ -24,9 +24,6 @@ pub struct Next {
 }
 
 impl Next {
-    /// The offset of the address, for functions in assembly.
-    pub const ADDRESS: usize = std::mem::offset_of!(Next, address);
-
     /// `name` ends with a zero byte.
     pub const fn new(name: &'static str) -> Next {
         let Ok(name) = CStr::from_bytes_with_nul(name.as_bytes()) else {

@@ -18,7 +18,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use nowait_ahead_channel::{Channel, LEARN_VARIABLE, Listening, SURVEY_VARIABLE, VARIABLE};
+use nowait_ahead_channel::{
+    Channel, LEARN_VARIABLE, Listening, SURVEY_VARIABLE, VARIABLE, has_filter,
+};
 use nowait_ahead_policy::Readahead;
 use nowait_page_cache::{Allowed, Budget};
 
@@ -121,7 +123,7 @@ the limit of the group above.
 Without that right, the preloaded library asks for the residency of each file that the program opens, and the other pages are evicted
 behind the program: of large files in windows of 8 MiB, of others when they are closed, and of files that --data reads ahead when
 the program has ended. No page is evicted of files that the user neither owns nor may write, of files in a process with a
-sandbox, and of files that the library does not see: programs themselves, their libraries, and files of static programs and those
+sandbox (in a container, `nowait run` says so at the start), and of files that the library does not see: programs themselves, their libraries, and files of static programs and those
 in Go. Files that are read by pread(2) are evicted when they are closed. While a program unmounts a filesystem, its files are let go.
 
 With either, posix_fadvise(2) with POSIX_FADV_DONTNEED evicts nothing, since it would also evict pages that were cached before, and
@@ -362,7 +364,9 @@ fn keep(name: &OsStr) -> (Option<Group>, bool) {
         Ok(group) => return (Some(group), false),
         Err(error) => error,
     };
-    let Some(note) = command::note(name, false) else {
+    let filter = "the library makes no system call in a process with a filter of them (seccomp(2))";
+    let filter = has_filter().then(|| filter.to_owned());
+    let Some(note) = filter.or_else(|| command::note(name, false)) else {
         return (None, true);
     };
     say(format_args!(

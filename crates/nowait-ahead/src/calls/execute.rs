@@ -33,15 +33,18 @@ pub fn by_number(number: c_long) {
     }
 }
 
-extern "C" fn executes() {
-    learn::executes();
-}
-
 /// The functions that take the arguments of the program one by one. These may be any number, in registers and on the stack,
 /// so a function of this library must not be between the C library and its caller. It keeps the registers and jumps there.
 macro_rules! variadic {
     ($($name:ident)*) => {
         $crate::next::functions!(find_variadic $($name)*);
+        /// The C library's functions. The program is about to call one.
+        mod before {
+            $(pub extern "C" fn $name() -> *mut std::ffi::c_void {
+                $crate::learn::executes();
+                super::find_variadic::$name.address()
+            })*
+        }
     $(
         #[cfg(target_arch = "x86_64")]
         #[unsafe(naked)]
@@ -55,7 +58,8 @@ macro_rules! variadic {
                 "push r8",
                 "push r9",
                 "push rax",
-                "call {executes}",
+                "call {before}",
+                "mov r11, rax",
                 "pop rax",
                 "pop r9",
                 "pop r8",
@@ -63,10 +67,8 @@ macro_rules! variadic {
                 "pop rdx",
                 "pop rsi",
                 "pop rdi",
-                "jmp qword ptr [rip + {next} + {address}]",
-                executes = sym executes,
-                next = sym find_variadic::$name,
-                address = const $crate::next::Next::ADDRESS,
+                "jmp r11",
+                before = sym before::$name,
             )
         }
 
@@ -80,19 +82,15 @@ macro_rules! variadic {
                 "stp x2, x3, [sp, #32]",
                 "stp x4, x5, [sp, #48]",
                 "stp x6, x7, [sp, #64]",
-                "bl {executes}",
+                "bl {before}",
+                "mov x16, x0",
                 "ldp x0, x1, [sp, #16]",
                 "ldp x2, x3, [sp, #32]",
                 "ldp x4, x5, [sp, #48]",
                 "ldp x6, x7, [sp, #64]",
                 "ldp x29, x30, [sp], #80",
-                "adrp x9, {next}",
-                "add x9, x9, :lo12:{next}",
-                "ldr x16, [x9, #{address}]",
                 "br x16",
-                executes = sym executes,
-                next = sym find_variadic::$name,
-                address = const $crate::next::Next::ADDRESS,
+                before = sym before::$name,
             )
         }
     )*};
