@@ -637,6 +637,20 @@ mod tests {
     }
 
     #[test]
+    fn an_event_is_handled_when_the_next_one_is_asked_for() {
+        let channel = channel();
+        let mut reader = Reader::new(&channel);
+        let event = channel.tell_unmapping(1, 4096..8192);
+        assert!(!channel.is_handled(event));
+        let read = reader.next_until(soon()).unwrap();
+        let read = (read.kind, read.time, read.stats);
+        assert_eq!(read, (Kind::Unmapping, 4096, 8192));
+        assert!(!channel.is_handled(event));
+        assert_eq!(reader.next_until(Instant::now()), None);
+        assert!(channel.is_handled(event));
+    }
+
+    #[test]
     fn a_long_path_is_told_of_in_parts() {
         let channel = channel();
         let mut reader = Reader::new(&channel);

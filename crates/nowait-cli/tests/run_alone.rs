@@ -325,6 +325,51 @@ fn a_file_is_closed_while_another_thread_or_process_reads_it() {
     assert_eq!(said, "closed 0\nclosed 1\n");
 }
 
+/// lseek(2) waits for another reader, and statfs(2) for a server.
+#[test]
+fn the_library_calls_neither_lseek_nor_statfs() {
+    let missing = Command::new("strace").arg("-V").output().is_err();
+    if missing || !rustix::process::geteuid().is_root() {
+        return slowdisk::skip_or_fail("strace is missing, or not root");
+    }
+    let alone = Alone::of("notices.c");
+    let traced = Alone {
+        program: "strace".into(),
+        directory: open_directory(),
+    };
+    // A filesystem without a device.
+    let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    std::fs::write(file.path(), [7; 20_000]).unwrap();
+    let calls = |mode: &[&str], before: &[&str]| {
+        let trace = traced.directory.path().join("trace");
+        let words = [
+            "-f",
+            "-qq",
+            "-e",
+            "trace=lseek,statfs,fstatfs",
+            "-o",
+            word(&trace),
+        ];
+        let program = [word(&alone.program), "vfork", word(file.path())];
+        let said = run(&mut traced.command(mode, before, &[&words[..], &program].concat()));
+        assert_eq!(said.code, Some(0), "{mode:?}: {said:?}");
+        let trace = std::fs::read_to_string(trace).unwrap();
+        let calls = trace.lines().filter(|line| line.contains('('));
+        // The first word is the number of the process.
+        let call = |line: &str| line.split_once(' ').unwrap().1.trim().to_owned();
+        calls.map(call).collect::<Vec<_>>()
+    };
+    let expected = calls(&[], &[]);
+    for mode in &MODES[1..] {
+        assert_eq!(calls(mode, &[]), expected, "{mode:?}");
+    }
+    assert_eq!(
+        calls(&["--keep-cache"], &WITHOUT_GROUPS),
+        expected,
+        "surveys"
+    );
+}
+
 #[test]
 fn no_descriptor_appears_in_a_program() {
     let said = Alone::of("notices.c").compare(&[], &["descriptors", "/etc/passwd"]);

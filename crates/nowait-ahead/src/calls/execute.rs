@@ -36,14 +36,12 @@ pub fn by_number(number: c_long) {
 /// The functions that take the arguments of the program one by one. These may be any number, in registers and on the stack,
 /// so a function of this library must not be between the C library and its caller. It keeps the registers and jumps there.
 macro_rules! variadic {
-    ($($name:ident)*) => {
+    ($($name:ident $number:literal)*) => {
         $crate::next::functions!(find_variadic $($name)*);
-        /// The C library's functions. The program is about to call one.
-        mod before {
-            $(pub extern "C" fn $name() -> *mut std::ffi::c_void {
-                $crate::learn::executes();
-                super::find_variadic::$name.address()
-            })*
+        /// The program is about to call the function with this number. Returns that of the C library.
+        extern "C" fn before<const NUMBER: usize>() -> *mut c_void {
+            learn::executes();
+            [$(&find_variadic::$name),*][NUMBER].address()
         }
     $(
         #[cfg(target_arch = "x86_64")]
@@ -68,7 +66,7 @@ macro_rules! variadic {
                 "pop rsi",
                 "pop rdi",
                 "jmp r11",
-                before = sym before::$name,
+                before = sym before::<$number>,
             )
         }
 
@@ -90,10 +88,10 @@ macro_rules! variadic {
                 "ldp x6, x7, [sp, #64]",
                 "ldp x29, x30, [sp], #80",
                 "br x16",
-                before = sym before::$name,
+                before = sym before::<$number>,
             )
         }
     )*};
 }
 
-variadic! { execl execlp execle }
+variadic! { execl 0 execlp 1 execle 2 }
