@@ -296,6 +296,7 @@ impl<'a> Prepared<'a> {
             work,
         } = self;
         if !work.is_any() {
+            work.skip();
             return Ok((program, None, None));
         }
         let (mut group, walks) = (work.group.clone(), !work.walk.is_empty());
