@@ -54,6 +54,9 @@ pub enum Kind {
     ManyLookedUp,
     /// The names of the directory `path` were listed.
     Listed,
+    /// The program is about to unmap the addresses from `time` to `stats`, and waits until the event is
+    /// [handled](crate::Channel::is_handled).
+    Unmapping,
 }
 
 /// One event.
@@ -131,7 +134,7 @@ impl Place<'_> {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 17] = [
+    pub const ALL: [Kind; 18] = [
         Kind::Opened,
         Kind::Large,
         Kind::Listing,
@@ -149,6 +152,7 @@ impl Kind {
         Kind::LookedUp,
         Kind::ManyLookedUp,
         Kind::Listed,
+        Kind::Unmapping,
     ];
 }
 
@@ -160,7 +164,8 @@ pub(crate) struct Words<'a> {
     path: &'a [u8],
 }
 
-/// Encodes an event. `None` if the path is too long.
+/// Encodes an event. `None` if the path is too long. Within its callers it needs less of their stack.
+#[inline(always)]
 pub(crate) fn encode<'a>(
     kind: Kind,
     tid: u32,
@@ -180,6 +185,7 @@ pub(crate) fn encode<'a>(
 
 impl Words<'_> {
     /// The words, at most [`WORDS`].
+    #[inline(always)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = u64> {
         let word = |bytes: &[u8]| {
             let mut whole = [0; 8];

@@ -47,6 +47,8 @@ struct Memory {
     head: Line<AtomicU64>,
     /// The number of the next event that the reader takes.
     read: Line<AtomicU64>,
+    /// The number of the next event that is not yet handled.
+    handled: Line<AtomicU64>,
     /// The pauses of all programs since the reader has taken one.
     pauses: Line<AtomicU32>,
     /// 1 if a program cannot unmount a filesystem.
@@ -157,6 +159,7 @@ impl Channel {
     }
 
     /// Tells of a part of a file that is not resident. As [`tell`](Channel::tell) otherwise.
+    #[inline(always)]
     pub fn tell_missing(&self, tid: u32, id: (u64, u64), part: Missing<'_>) {
         let pages = Place {
             fd: -1,
@@ -207,6 +210,20 @@ impl Channel {
         if let Some(words) = encode(kind, tid, Place { fd: -1, path }, (0, 0), numbers) {
             self.push(&words);
         }
+    }
+
+    /// Tells that the program is about to unmap these addresses. As [`tell`](Channel::tell) otherwise. Returns the
+    /// number of the event.
+    pub fn tell_unmapping(&self, tid: u32, at: Range<u64>) -> Option<u64> {
+        let numbers = [at.start, at.end, 0];
+        let words = encode(Kind::Unmapping, tid, Place::NONE, (0, 0), numbers)?;
+        Some(self.push(&words))
+    }
+
+    /// Returns true if the reader has handled the event with this number, or will not.
+    pub fn is_handled(&self, number: Option<u64>) -> bool {
+        let handled = self.0.handled.0.load(Ordering::Relaxed);
+        number.is_none_or(|number| (handled.wrapping_sub(number) as i64) > 0)
     }
 
     /// Tells of the parts of a path before the last one, and returns that.
@@ -291,7 +308,8 @@ impl Channel {
         self.0.is_busy.swap(0, Ordering::Relaxed) != 0
     }
 
-    /// Returns the number of the event.
+    /// Returns the number of the event. Within its callers it needs less of their stack.
+    #[inline(always)]
     fn push(&self, event: &Words<'_>) -> u64 {
         let number = self.0.head.0.fetch_add(1, Ordering::Relaxed);
         let slot = &self.0.slots[number as usize % SLOTS];
@@ -377,8 +395,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the next event. Waits for it at most until `deadline`, or until [`Channel::wake`] is
-    /// called.
+    /// called. The events before it are handled.
     pub fn next_until(&mut self, deadline: Instant) -> Option<Event> {
+        let handled = &self.memory().handled.0;
+        handled.store(self.next, Ordering::Relaxed);
         let mut passed = 0;
         loop {
             match self.look() {
@@ -614,6 +634,20 @@ mod tests {
             assert!(reader.next_until(soon()).is_some());
         }
         assert!(channel.may_pause());
+    }
+
+    #[test]
+    fn an_event_is_handled_when_the_next_one_is_asked_for() {
+        let channel = channel();
+        let mut reader = Reader::new(&channel);
+        let event = channel.tell_unmapping(1, 4096..8192);
+        assert!(!channel.is_handled(event));
+        let read = reader.next_until(soon()).unwrap();
+        let read = (read.kind, read.time, read.stats);
+        assert_eq!(read, (Kind::Unmapping, 4096, 8192));
+        assert!(!channel.is_handled(event));
+        assert_eq!(reader.next_until(Instant::now()), None);
+        assert!(channel.is_handled(event));
     }
 
     #[test]

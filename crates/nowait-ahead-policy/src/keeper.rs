@@ -373,6 +373,11 @@ impl State {
                 file.evict_behind(position);
                 return true;
             }
+            if file.is_removed() {
+                add_sums(sums, file, Some(0));
+                channel.free(*id);
+                return false;
+            }
             let is_over = !file.is_read_ahead && file.evict(now);
             if is_over && let Some((path, missing)) = file.path_if_renamed() {
                 renamed.insert(id.1, (path, *id, missing));
@@ -493,6 +498,29 @@ fn add(ranges: &mut Vec<Range<u64>>, part: Missing<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Its data is not yet written, and it would be looked at again only after some time.
+    #[test]
+    fn a_removed_file_is_let_go() {
+        let (channel, _memory) = Channel::create(1).unwrap();
+        let mut state = State::new(Arc::new(channel), u32::MAX, mpsc::channel().1);
+        // Beside this program, which is on a disk.
+        let program = std::env::current_exe().unwrap();
+        let mut file = tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap();
+        std::io::Write::write_all(&mut file, &[7; 40_000]).unwrap();
+        let path = file.into_temp_path();
+        let stat = fs::metadata(&path).unwrap();
+        let id = std::os::unix::fs::MetadataExt::dev(&stat);
+        let id = (id, std::os::unix::fs::MetadataExt::ino(&stat));
+        let held = kept_file::hold(&path).unwrap();
+        let kept = KeptFile::new(held, id, std::iter::once(0..u64::MAX).collect());
+        state.insert(id, kept.unwrap());
+        state.check();
+        assert!(state.files.contains_key(&id));
+        path.close().unwrap();
+        state.check();
+        assert!(state.files.is_empty());
+    }
 
     #[test]
     fn parts_become_ranges() {

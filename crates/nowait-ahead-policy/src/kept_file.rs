@@ -37,6 +37,8 @@ pub struct KeptFile {
     clean: u32,
     /// Pages were evicted since the file was last in use.
     is_evicted: bool,
+    /// The number of evictions since then after which no page was there.
+    complete: u32,
     attempts: u32,
     /// The time of the next attempt.
     next: Instant,
@@ -95,6 +97,7 @@ impl KeptFile {
             evicted_to: 0,
             clean: 0,
             is_evicted: false,
+            complete: 0,
             attempts: 0,
             next: Instant::now(),
         })
@@ -160,7 +163,7 @@ impl KeptFile {
     /// Evicts the windows before `position`, which the program has read or written.
     pub fn evict_behind(&mut self, position: u64) {
         let end = position / WINDOW * WINDOW;
-        (self.clean, self.is_evicted) = (0, false);
+        (self.clean, self.is_evicted, self.complete) = (0, false, 0);
         if end <= self.evicted_to {
             return;
         }
@@ -183,7 +186,13 @@ impl KeptFile {
                 _ => FIRST_PAUSE * (1 << self.attempts.min(5)),
             };
         self.attempts += 1;
-        left.is_none() || self.clean >= MIN_CLEAN
+        left.is_none() || self.is_clean()
+    }
+
+    /// Returns true if the file is held and has no name any more. It keeps its space on the disk as long as it is held.
+    pub fn is_removed(&self) -> bool {
+        let stat = self.held.as_ref().and_then(stat);
+        stat.is_some_and(|stat| stat.stx_nlink == 0)
     }
 
     /// Evicts all pages that were missing. Returns what was there before, or `None` if the file
@@ -210,6 +219,7 @@ impl KeptFile {
         }
         if left.left > 0 || !self.is_evicted {
             self.evict_to(fd, u64::MAX);
+            self.complete += u32::from(self.left(fd)?.left == 0);
         }
         self.clean = match left.left {
             0 if self.is_evicted => self.clean + 1,
@@ -219,9 +229,9 @@ impl KeptFile {
         Some(left)
     }
 
-    /// Returns true if the last evictions have left no page.
+    /// Returns true if the last evictions have left no page. Pages that are found later are of another process.
     pub fn is_clean(&self) -> bool {
-        self.clean >= MIN_CLEAN
+        self.clean >= MIN_CLEAN || self.complete > MIN_CLEAN
     }
 
     /// The bytes that are resident. `None` if that is not known any more.
@@ -343,6 +353,29 @@ fn reopen(held: &OwnedFd) -> Option<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Another process reads the file all the time.
+    #[test]
+    fn a_file_that_is_read_again_and_again_is_evicted_twice() {
+        let program = std::env::current_exe().unwrap();
+        let mut file = tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap();
+        std::io::Write::write_all(&mut file, &[7; 40_000]).unwrap();
+        file.as_file().sync_all().unwrap();
+        let held = hold(file.path()).unwrap();
+        let id = id_of(&stat(&held).unwrap());
+        let mut kept = KeptFile::new(held, id, std::iter::once(0..u64::MAX).collect()).unwrap();
+        let mut evicted = 0;
+        loop {
+            std::fs::read(file.path()).unwrap();
+            evicted += 1;
+            if kept.evict(Instant::now() + Duration::from_secs(3600 * evicted)) {
+                break;
+            }
+            // An eviction may fail while the pages are in the lists of another processor.
+            assert!(evicted < 100);
+        }
+        assert!(evicted >= 2 && kept.complete == 2, "{evicted}");
+    }
 
     #[test]
     fn the_survey_of_the_program_and_that_of_the_readahead_are_united() {

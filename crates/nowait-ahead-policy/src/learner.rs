@@ -23,7 +23,7 @@ use nowait_ahead_channel::{Channel, Event, Kind, Listening, Reader, key, used_ma
 use rustix::fs::OFlags;
 
 use crate::directory::Id;
-use crate::uses::Processes;
+use crate::uses::{Processes, has_channel};
 
 /// The paths that a program has used.
 #[derive(Debug, Default)]
@@ -151,6 +151,10 @@ impl Learned {
             Kind::LookedUp => self.add(path(), |_| {}),
             Kind::ManyLookedUp => self.add(path(), |it| it.is_looked_into = true),
             Kind::Listed => self.add(path(), |it| it.is_listed = true),
+            // A process of another PID namespace has another number here.
+            Kind::Unmapping if has_channel(event.tid) == Some(true) => {
+                self.add_mapped(event.tid, event.time..event.stats);
+            }
             _ => {}
         }
     }
@@ -185,13 +189,19 @@ impl Learned {
     /// Looks at the mapped pages and the positions of all processes.
     fn look_at(&mut self, processes: &mut Processes) {
         for process in processes.all() {
-            let is_there = used_mappings(Some(process), 0..u64::MAX, |path, part| {
-                self.add(path.to_vec(), |it| it.add_part(part));
-            });
+            let is_there = self.add_mapped(process, 0..u64::MAX);
             if !is_there || self.look_at_descriptors(process).is_none() {
                 processes.remove(process);
             }
         }
+    }
+
+    /// Adds the used pages of the files that a process has mapped at these addresses. Returns false if they cannot be
+    /// asked for.
+    fn add_mapped(&mut self, process: u32, at: Range<u64>) -> bool {
+        used_mappings(Some(process), at, |path, part| {
+            self.add(path.to_vec(), |it| it.add_part(part));
+        })
     }
 
     fn look_at_descriptors(&mut self, process: u32) -> Option<()> {

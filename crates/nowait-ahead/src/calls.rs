@@ -1,26 +1,35 @@
 //! The functions that the library interposes. Each calls the C library's, and returns its result.
 
+mod close;
 mod data;
 mod descriptor;
 mod directory;
+mod execute;
+mod lock;
+mod look_up;
 mod open;
-mod process;
 mod read;
 mod sandbox;
+mod scan;
 mod stat;
 mod tree;
 
 /// Finds all functions of the C library. ld.so(8) may wait for a lock in dlsym(3), and a program
 /// may forbid that call at any time.
 pub fn find() {
+    close::find();
     data::find();
     descriptor::find();
     descriptor::find_vfork();
     directory::find();
+    execute::find();
+    execute::find_variadic();
+    lock::find();
+    look_up::find();
     open::find();
-    process::find();
     read::find();
     sandbox::find();
+    scan::find();
     stat::find();
     tree::find();
     tree::find_walks();

@@ -3,10 +3,11 @@
 //!
 //! The part of a file is known when it is closed: what is before the descriptor's position was read.
 //! Reads at other positions are told of at once. Mapped pages are asked for when the process ends or
-//! executes another program. All of this needs system calls, so nothing is told of a process with a
+//! executes another program, by descriptors that are closed before that. `nowait run` asks for those that
+//! the program unmaps earlier. All of this needs system calls, so nothing is told of a process with a
 //! filter.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_long, c_void};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
@@ -14,11 +15,13 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use libc::{FILE, off64_t, ssize_t};
 use nowait_ahead_channel::{Channel, Kind, Listening, Place, key, used_mappings};
-use rustix::fs::{CWD, FileType, fstat, tell};
+use rustix::fs::CWD;
 use rustix::process::getpid;
+use rustix::thread::{Timespec, nanosleep};
 
 use crate::named::Named;
 use crate::path;
+use crate::position::{is_after, position, size};
 use crate::system_calls;
 use crate::thread::thread;
 
@@ -26,10 +29,12 @@ static CHANNEL: OnceLock<Channel> = OnceLock::new();
 /// For each descriptor of a file, 1 more than the position from which the program reads it. 0 for
 /// other descriptors.
 static FILES: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
-/// The number of reads at other positions, and of mappings that it unmaps, that this process still
-/// tells of.
+/// The number of reads at other positions that this process still tells of.
 static READS: AtomicU32 = AtomicU32::new(2000);
-/// The number of calls of lseek(2) before which the position is still asked for.
+/// The number of mappings that it unmaps that this process still tells of. For each it waits for 1 or 2
+/// ms.
+static UNMAPPINGS: AtomicU32 = AtomicU32::new(200);
+/// The number of calls of lseek(2) of the program before which the position is still asked for.
 static SEEKS: AtomicU32 = AtomicU32::new(20_000);
 /// The addresses and the lengths of the files that the program has mapped last.
 static MAPPINGS: [[AtomicUsize; 2]; 32] = [const { [const { AtomicUsize::new(0) }; 2] }; 32];
@@ -57,9 +62,10 @@ pub fn begin(channel: Channel) {
     if system_calls::are_allowed() {
         system_calls::with_errno(|| {
             // SAFETY: the standard input stays open during the call, or is not open.
-            let position = tell(unsafe { BorrowedFd::borrow_raw(0) });
-            if let Ok(position) = position {
-                FILES[0].store(position.saturating_add(1), Ordering::Relaxed);
+            let fd = unsafe { BorrowedFd::borrow_raw(0) };
+            let position = size(fd).and_then(|size| position(fd, 0, size));
+            if let Some(position) = position {
+                FILES[0].store(position + 1, Ordering::Relaxed);
             }
         });
     }
@@ -78,6 +84,7 @@ fn file(fd: c_int) -> Option<&'static AtomicU64> {
 }
 
 /// The program has opened a file with these flags.
+#[inline(never)]
 pub fn opened(fd: c_int, flags: c_int) {
     if learning().is_some() && flags & libc::O_ACCMODE != libc::O_WRONLY {
         file(fd).inspect(|file| file.store(1, Ordering::Relaxed));
@@ -86,17 +93,23 @@ pub fn opened(fd: c_int, flags: c_int) {
 
 /// The program is about to close a descriptor.
 pub fn closes(fd: c_int) {
-    if let Some(channel) = learning()
-        && let Some(position) = file(fd).map(|file| file.swap(0, Ordering::Relaxed))
-        && position > 0
+    // Most descriptors have no position here.
+    if let Some(file) = file(fd)
+        && file.load(Ordering::Relaxed) > 0
+        && let Some(channel) = learning()
+        && let position @ 1.. = file.swap(0, Ordering::Relaxed)
     {
         system_calls::with_errno(|| read_to_position(channel, fd, position - 1));
     }
 }
 
 /// The program duplicates a descriptor. The new one has the same position.
-pub fn duplicates(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    let new = call();
+pub fn duplicates<R>(fd: c_int, call: impl FnOnce() -> R) -> R
+where
+    R: Copy + Into<c_long>,
+{
+    let result = call();
+    let new = result.into() as c_int;
     if new != fd
         && learning().is_some()
         && let (Some(from), Some(to)) = (file(fd), file(new))
@@ -104,7 +117,7 @@ pub fn duplicates(fd: c_int, call: impl FnOnce() -> c_int) -> c_int {
         to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         opened_directory(new);
     }
-    new
+    result
 }
 
 /// The program is about to close a stream.
@@ -149,9 +162,8 @@ pub fn seeks(
     {
         system_calls::with_errno(|| {
             // SAFETY: the program has this descriptor.
-            let here = tell(unsafe { BorrowedFd::borrow_raw(fd) });
-            // Otherwise it has read nothing since.
-            if here.is_ok_and(|here| here >= before) && counts_down(&READS) {
+            let has_read = is_after(unsafe { BorrowedFd::borrow_raw(fd) }, before - 1);
+            if has_read == Some(true) && counts_down(&READS) {
                 read_to_position(channel, fd, before - 1);
             }
         });
@@ -175,12 +187,9 @@ fn counts_down(number: &AtomicU32) -> bool {
 fn read_to_position(channel: &Channel, fd: c_int, start: u64) {
     // SAFETY: the program has this descriptor.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-    let is_file = |mode| FileType::from_raw_mode(mode) == FileType::RegularFile;
-    if let Ok(stat) = fstat(fd)
-        && is_file(stat.st_mode)
-        && let Ok(end) = tell(fd)
+    if let Some(size) = size(fd)
+        && let Some(end) = position(fd, start.min(size), size)
     {
-        let end = end.min(stat.st_size as u64);
         tell_part(channel, fd, start.min(end)..end);
     }
 }
@@ -197,7 +206,7 @@ fn tell_part(channel: &Channel, fd: BorrowedFd<'_>, part: Range<u64>) {
 /// The program looks up a path, which need not exist.
 ///
 /// # Safety
-/// A system call has just taken the path.
+/// A system call has just read the path.
 pub unsafe fn looked_up(path: Named) {
     let Some(channel) = learning() else { return };
     // SAFETY: the caller's promise.
@@ -277,14 +286,20 @@ fn tell_working_directory(channel: &Channel) -> u64 {
 }
 
 /// The descriptor is that of another directory now.
+#[inline(never)]
 pub fn opened_directory(fd: c_int) {
-    if let Some(before) = usize::try_from(fd).ok().and_then(|fd| OPENED.get(fd)) {
+    if learning().is_some()
+        && let Some(before) = usize::try_from(fd).ok().and_then(|fd| OPENED.get(fd))
+    {
         before.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// The program changes its working directory.
 pub fn moves() {
+    if learning().is_none() {
+        return;
+    }
     MOVED.fetch_add(1, Ordering::Relaxed);
     WORKING_DIRECTORY.store(0, Ordering::Relaxed);
 }
@@ -363,13 +378,9 @@ pub fn ends() {
                 read_to_position(channel, fd, position - 1);
             }
         }
-        tell_mapped(channel, 0..u64::MAX);
-    });
-}
-
-fn tell_mapped(channel: &Channel, at: Range<u64>) {
-    used_mappings(None, at, |path, part| {
-        channel.tell_use(Kind::Used, thread(), path, part);
+        used_mappings(None, 0..u64::MAX, |path, part| {
+            channel.tell_use(Kind::Used, thread(), path, part);
+        });
     });
 }
 
@@ -394,10 +405,30 @@ pub fn unmaps(address: *mut c_void) {
             .iter()
             .find(|it| it[0].load(Ordering::Relaxed) == address)
         && address != 0
-        && counts_down(&READS)
     {
         start.store(0, Ordering::Relaxed);
         let end = address.saturating_add(len.load(Ordering::Relaxed));
-        system_calls::with_errno(|| tell_mapped(channel, address as u64..end as u64));
+        system_calls::with_errno(|| tell_unmapped(channel, address as u64..end as u64));
     }
+}
+
+/// Waits until `nowait run` has asked for the used pages at these addresses: to ask for them here
+/// needs a descriptor. If it does not in time, nothing is told of later ones.
+fn tell_unmapped(channel: &Channel, at: Range<u64>) {
+    const TRIES: u32 = 100;
+    const PAUSE: Timespec = Timespec {
+        tv_sec: 0,
+        tv_nsec: 100_000,
+    };
+    if !counts_down(&UNMAPPINGS) {
+        return;
+    }
+    let event = channel.tell_unmapping(thread(), at);
+    for _ in 0..TRIES {
+        if channel.is_handled(event) {
+            return;
+        }
+        let _ = nanosleep(&PAUSE);
+    }
+    UNMAPPINGS.store(0, Ordering::Relaxed);
 }

@@ -43,7 +43,9 @@
 //!  open_files  files that the program evicts when it closes them
 //!  learn     what the program reads, maps, looks up and lists
 //!  path      the absolute path of a file
-//!  system_calls  if this process has a filter of system calls
+//!  position  the position of a descriptor
+//!  statx     the device, the inode number and the size of an open file
+//!  system_calls  if this process may make system calls of the library's own
 //!  named     the file of a call, as the program names it
 //!  thread    the ID of a thread
 //!  next      the C library's functions
@@ -57,7 +59,9 @@ mod named;
 mod next;
 mod open_files;
 mod path;
+mod position;
 mod start;
+mod statx;
 mod survey;
 mod system_calls;
 mod thread;

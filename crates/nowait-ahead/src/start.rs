@@ -1,7 +1,7 @@
 //! Runs when ld.so(8) has loaded the library, before main() and before threads, and when the
 //! process ends.
 
-use crate::{calls, survey, watch};
+use crate::{calls, statx, survey, watch};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -9,6 +9,7 @@ static START: extern "C" fn() = start;
 
 extern "C" fn start() {
     calls::find();
+    statx::find();
     survey::find();
     watch::attach();
 }

@@ -3,19 +3,20 @@
 //!
 //! The system calls of a survey are made in the program, before it can read the file, and before it
 //! closes a small one. None is made in a process that has a filter of system calls, or may have one.
+//! None of them asks a server. Where the kernel has no cachestat(2) for a file, parts of it are mapped
+//! one after the other, without access. Such a mapping would count as locked after mlockall(2): then the
+//! file is not surveyed.
 
 use std::ffi::{c_int, c_long};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use libc::FILE;
 use nowait_ahead_channel::{Channel, EvictedFiles, Kind, Listening, Missing, Place, key};
-use rustix::fs::{
-    AtFlags, FileType, OFlags, Statx, StatxFlags, fcntl_getfl, fstatfs, makedev, statx,
-};
+use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::{Timespec, nanosleep};
 
@@ -23,10 +24,11 @@ use crate::named::Named;
 use crate::next::functions;
 use crate::open_files::{self, OpenFile};
 use crate::path;
+use crate::statx::{statx, syscall};
 use crate::system_calls;
 use crate::thread::thread;
 
-functions!(find syscall posix_fadvise64);
+functions!(find posix_fadvise64);
 
 static CHANNEL: OnceLock<Channel> = OnceLock::new();
 /// The number of pauses that this process still makes for `nowait run`.
@@ -38,18 +40,19 @@ const PAUSE: Timespec = Timespec {
 
 /// The pages of a window. A bit for each fits into an event.
 const PAGES: usize = 2048;
-/// A file on overlayfs, FUSE or EROFS that is larger is not surveyed: that would take long.
+/// The bytes that are mapped at once.
+const MAPPED: u64 = 2 << 20;
+/// A file of which all parts are mapped, and that is larger, is not surveyed: that would take long.
 const MAX_MAPPED: u64 = 4 << 30;
+/// True if later mappings are locked.
+static LOCKED: AtomicBool = AtomicBool::new(false);
 
 /// `f_type` of statfs(2). Reads of their files may be served from the pages of other files, which
-/// cachestat(2) does not count.
-const LAYERED: [c_long; 3] = [
-    libc::OVERLAYFS_SUPER_MAGIC,
-    libc::FUSE_SUPER_MAGIC,
-    EROFS_SUPER_MAGIC,
-];
+/// cachestat(2) does not count. So may those of FUSE, but its files may not be mapped without asking
+/// the server, and the pages of others cannot be evicted by them.
+const LAYERED: [u64; 2] = [libc::OVERLAYFS_SUPER_MAGIC as u64, EROFS_SUPER_MAGIC];
 /// With the mount option `inode_share` (Linux 7.0), files of the same content share their pages.
-const EROFS_SUPER_MAGIC: c_long = 0xe0f5_e1e2_u32 as c_long;
+const EROFS_SUPER_MAGIC: u64 = 0xe0f5_e1e2;
 
 /// The [`key`] of the directory that was last told of.
 static LAST: AtomicU64 = AtomicU64::new(0);
@@ -70,6 +73,8 @@ struct File<'a> {
     thread: u32,
     id: (u64, u64),
     mount: u64,
+    /// The filesystem may be one of [`LAYERED`]: it has no device of its own, or its files cannot be changed.
+    may_be_layered: bool,
     size: u64,
     /// The size of a page and of a window.
     page: u64,
@@ -103,6 +108,18 @@ fn inherited() {
     }
 }
 
+/// The program is about to lock its memory.
+pub fn locks(flags: c_int) {
+    if flags & libc::MCL_FUTURE != 0 {
+        LOCKED.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The program has unlocked its memory.
+pub fn unlocks() {
+    LOCKED.store(false, Ordering::Relaxed);
+}
+
 /// Returns true if `nowait run` keeps the page cache.
 pub fn is_on() -> bool {
     let channel = CHANNEL.get();
@@ -115,9 +132,7 @@ pub fn are_different_files(a: c_int, b: c_int) -> bool {
     let id = |fd| {
         // SAFETY: the descriptor is used in this call only.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let stat = statx(fd, c"", flags, StatxFlags::INO).ok()?;
-        Some(id_of(&stat))
+        Some(statx(fd, 0)?.id)
     };
     is_on()
         && system_calls::are_allowed()
@@ -138,6 +153,7 @@ fn surveys() -> Option<&'static Channel> {
 ///
 /// # Safety
 /// A system call has just accepted the path.
+#[inline(never)]
 pub unsafe fn opened(fd: c_int, file: Named, flags: c_int, shared: u32) {
     let Some(channel) = surveys() else { return };
     // The number may have been closed in another way.
@@ -209,14 +225,8 @@ fn token(thread: u32) -> Option<u64> {
     (thread != 0).then_some(u64::from(thread) << 32 | u64::from(count))
 }
 
-fn id_of(stat: &Statx) -> (u64, u64) {
-    (
-        makedev(stat.stx_dev_major, stat.stx_dev_minor),
-        stat.stx_ino,
-    )
-}
-
 /// Waits until `nowait run` has read older events. Returns false if it does not, or did not before.
+#[inline(never)]
 fn waited_for_room(channel: &Channel) -> bool {
     while !channel.has_room() {
         let left = PAUSES.load(Ordering::Relaxed);
@@ -232,20 +242,19 @@ fn waited_for_room(channel: &Channel) -> bool {
 
 impl<'a> File<'a> {
     /// `None` if it is no regular file.
+    #[inline(never)]
     fn new(channel: &'a Channel, fd: BorrowedFd<'a>) -> Option<File<'a>> {
-        let fields = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::SIZE | StatxFlags::MNT_ID;
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let stat = statx(fd, c"", flags, fields).ok()?;
-        let is_regular = FileType::from_raw_mode(u32::from(stat.stx_mode)) == FileType::RegularFile;
+        let stat = statx(fd, libc::STATX_MNT_ID)?;
         // SAFETY: sysconf(3) knows the size of a page without a system call.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
-        is_regular.then_some(File {
+        stat.is_regular.then_some(File {
             channel,
             fd,
             thread: thread(),
-            id: id_of(&stat),
-            mount: stat.stx_mnt_id,
-            size: stat.stx_size,
+            id: stat.id,
+            mount: stat.mount.unwrap_or(0),
+            may_be_layered: !stat.has_device || stat.is_immutable,
+            size: stat.size,
             page,
             window: page * PAGES as u64,
         })
@@ -257,11 +266,9 @@ impl<'a> File<'a> {
     fn tell_directory(&self, directory: c_int) -> u64 {
         // SAFETY: the program has just opened a file relative to this descriptor.
         let fd = unsafe { path::directory(directory) };
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let Ok(stat) = statx(fd, c"", flags, StatxFlags::INO) else {
+        let Some(id) = statx(fd, 0).map(|stat| stat.id) else {
             return 0;
         };
-        let id = id_of(&stat);
         if LAST.load(Ordering::Relaxed) != key(id) {
             path::with_memory(|path| {
                 if let Some(path) = path::of(fd, path) {
@@ -349,7 +356,7 @@ impl<'a> File<'a> {
             return if is_written { all(None) } else { None };
         }
         let count = end / self.page;
-        let resident = match self.is_layered()? {
+        let resident = match self.is_layered() {
             true => None,
             false => self.resident(0..end),
         };
@@ -383,21 +390,14 @@ impl<'a> File<'a> {
     }
 
     /// The pages that are not resident in a file of less than 64 pages.
+    #[inline(never)]
     fn missing_of_few(&self, end: u64, is_counted: bool) -> Option<u64> {
-        /// For more pages, mincore(2) takes less time than several calls of cachestat(2).
-        const FEW: usize = 16;
-        let mut bits = [0; PAGES / 8];
-        let pages = (end / self.page) as usize;
-        let is_known =
-            !(is_counted && pages <= FEW) && self.missing_pages(&(0..end), &mut bits).is_some();
-        if !is_known {
-            if !is_counted {
-                return None;
-            }
-            self.count_missing(&(0..end), 0..pages, &mut bits);
-        }
-        let (first, _) = bits.split_first_chunk()?;
-        Some(u64::from_le_bytes(*first))
+        let mut bits = [0; 8];
+        match is_counted {
+            true => self.count_missing(&(0..end), &mut bits),
+            false => self.missing_pages(&(0..end), &mut bits)?,
+        };
+        Some(u64::from_le_bytes(bits))
     }
 
     /// Evicts the pages that were not resident before, and withdraws the event if no page is left.
@@ -437,34 +437,69 @@ impl<'a> File<'a> {
     /// The resident pages of a small file.
     fn left(&self) -> Option<u64> {
         let end = self.size.next_multiple_of(self.page).max(self.page);
-        if !self.is_layered()? {
+        if !self.is_layered() {
             return self.resident(0..end);
         }
         // The file may have grown.
         let range = Some(0..end).filter(|it| it.end <= self.window)?;
-        let missing = self.missing_pages(&range, &mut [0; PAGES / 8])?;
+        let missing = self.missing_pages(&range, &mut [])?;
         Some(end / self.page - missing as u64)
     }
 
-    /// Returns true if the files of the filesystem may be served from the pages of others. A server
-    /// is asked once for each mount, unless there are many.
-    fn is_layered(&self) -> Option<bool> {
+    /// Returns true if the files of the filesystem may be served from the pages of others. The kernel is
+    /// asked once for each mount, unless there are many.
+    fn is_layered(&self) -> bool {
         static KNOWN: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+        if !self.may_be_layered {
+            return false;
+        }
         let mount = key((self.id.0, self.mount));
         let known = &KNOWN[(mount >> 60) as usize];
         let of = |is_layered| mount & !1 | u64::from(is_layered);
         let found = known.load(Ordering::Relaxed);
         if let Some(is_layered) = [false, true].into_iter().find(|&it| found == of(it)) {
-            return Some(is_layered);
+            return is_layered;
         }
-        let is_layered = LAYERED.contains(&(fstatfs(self.fd).ok()?.f_type as c_long));
+        // Before Linux 6.8, all filesystems without a device are taken to be layered.
+        let is_layered = self.filesystem().is_none_or(|it| LAYERED.contains(&it));
         known.store(of(is_layered), Ordering::Relaxed);
-        Some(is_layered)
+        is_layered
+    }
+
+    /// `f_type` of statfs(2), which would ask a server. By statmount(2) of Linux 6.8.
+    #[inline(never)]
+    fn filesystem(&self) -> Option<u64> {
+        /// The number of the call on all architectures.
+        const STATMOUNT: c_long = 457;
+        const SB_BASIC: u64 = 1;
+        /// `STATX_MNT_ID_UNIQUE`.
+        const UNIQUE_ID: u32 = 0x4000;
+        /// The first words of `struct statmount`. The fourth one is `sb_magic`.
+        const WORDS: usize = 8;
+        let request = [24, statx(self.fd, UNIQUE_ID)?.mount?, SB_BASIC];
+        let mut answer = [0_u64; WORDS];
+        let next = syscall()?;
+        let (request, to) = (request.as_ptr(), answer.as_mut_ptr());
+        // SAFETY: the kernel reads the request, whose first word is its size, and writes at most as many bytes as
+        // the answer has.
+        let result = unsafe { next(STATMOUNT, request, to, size_of::<[u64; WORDS]>(), 0) };
+        (result == 0 && answer[1] & SB_BASIC != 0).then_some(answer[3])
     }
 
     /// Tells of each window, and of what may be after the end of the file. A hole may be larger than
     /// all that is cached: ever longer parts are asked for while nothing is.
+    #[inline(never)]
     fn tell_windows(&self, end: u64, is_counted: bool) -> bool {
+        // The bits are not on the stack, which may be small.
+        let told = path::with_memory(|memory| {
+            let (bits, _) = memory.split_at_mut(PAGES / 8);
+            self.tell_windows_with(end, is_counted, bits)
+        });
+        told.unwrap_or(false)
+    }
+
+    #[inline(always)]
+    fn tell_windows_with(&self, end: u64, is_counted: bool, bits: &mut [u8]) -> bool {
         let mut missing = 0..0;
         let (mut start, mut len) = (0, self.window);
         while start < end {
@@ -477,15 +512,14 @@ impl<'a> File<'a> {
                 len = self.window;
                 continue;
             }
-            let mut bits = [0; PAGES / 8];
+            bits.fill(0);
             let pages = ((part.end - part.start) / self.page) as usize;
             let count = match resident {
                 Some(0) => pages,
                 Some(resident) if resident >= pages as u64 => 0,
-                // A file that is open for writing only cannot be mapped.
-                _ => match self.missing_pages(&part, &mut bits) {
+                Some(_) => self.count_missing(&part, bits),
+                None => match self.missing_pages(&part, bits) {
                     Some(count) => count,
-                    None if is_counted => self.count_missing(&part, 0..pages, &mut bits),
                     None => return false,
                 },
             };
@@ -518,6 +552,7 @@ impl<'a> File<'a> {
         true
     }
 
+    #[inline(never)]
     fn tell_part(&self, Range { start, end }: Range<u64>, pages: &[u8]) {
         let part = Missing { start, end, pages };
         if waited_for_room(self.channel) {
@@ -535,51 +570,78 @@ impl<'a> File<'a> {
 
     /// Sets the bits of pages of a window that are not resident by cachestat(2) of ever smaller
     /// parts, and counts them.
-    fn count_missing(
-        &self,
-        window: &Range<u64>,
-        pages: Range<usize>,
-        bits: &mut [u8; PAGES / 8],
-    ) -> usize {
+    fn count_missing(&self, window: &Range<u64>, bits: &mut [u8]) -> usize {
+        let pages = ((window.end - window.start) / self.page) as usize;
         let offset = |page: usize| window.start + page as u64 * self.page;
-        match self.resident(offset(pages.start)..offset(pages.end)) {
-            Some(0) => {
-                pages
-                    .clone()
-                    .for_each(|page| bits[page / 8] |= 1 << (page % 8));
-                pages.len()
+        let (mut at, mut len, mut missing) = (0, pages.next_power_of_two(), 0);
+        while at < pages {
+            let part = at..pages.min(at + len);
+            match self.resident(offset(part.start)..offset(part.end)) {
+                Some(0) => {
+                    part.clone().for_each(|page| set(bits, page));
+                    missing += part.len();
+                }
+                Some(resident) if resident < part.len() as u64 && len > 1 => {
+                    len /= 2;
+                    continue;
+                }
+                _ => {}
             }
-            Some(resident) if resident < pages.len() as u64 && pages.len() > 1 => {
-                let middle = pages.start + pages.len() / 2;
-                self.count_missing(window, pages.start..middle, bits)
-                    + self.count_missing(window, middle..pages.end, bits)
-            }
-            _ => 0,
+            at = part.end;
+            len = 1 << at.trailing_zeros();
         }
+        missing
     }
 
     /// Sets the bits of pages that are not resident, and counts them. If the user may not know,
-    /// mincore(2) says that all are resident.
+    /// mincore(2) says that all are resident. `None` if the file cannot be mapped: it is open for writing
+    /// only, or mappings are locked.
+    fn missing_pages(&self, window: &Range<u64>, bits: &mut [u8]) -> Option<usize> {
+        let mut missing = 0;
+        for start in window.clone().step_by(MAPPED as usize) {
+            let part = start..window.end.min(start + MAPPED);
+            let before = ((start - window.start) / self.page) as usize;
+            let pages = self.mapped(&part, |page| {
+                set(bits, before + page);
+                missing += 1;
+            });
+            pages?;
+        }
+        Some(missing)
+    }
+
+    /// Calls `each` with the pages of a part that are not resident, by a mapping without access.
     #[inline(never)]
-    fn missing_pages(&self, window: &Range<u64>, bits: &mut [u8; PAGES / 8]) -> Option<usize> {
-        let len = (window.end - window.start) as usize;
-        let (null, flags) = (null_mut(), MapFlags::SHARED);
-        const { assert!(PAGES <= path::LONGEST) };
+    fn mapped(&self, part: &Range<u64>, mut each: impl FnMut(usize)) -> Option<()> {
+        if LOCKED.load(Ordering::Relaxed) {
+            return None;
+        }
+        let len = (part.end - part.start) as usize;
+        let (null, flags, none) = (null_mut(), MapFlags::SHARED, ProtFlags::empty());
+        // The smallest page has 4 KiB.
+        const { assert!(MAPPED as usize / 4096 <= path::LONGEST) };
         path::with_memory(|resident| {
             // SAFETY: the kernel chooses an address that is free. The memory is never accessed.
-            let start =
-                unsafe { mmap(null, len, ProtFlags::READ, flags, self.fd, window.start) }.ok()?;
-            // SAFETY: the memory is mapped, and `resident` has a byte for each of its pages, at most `PAGES`.
+            let start = unsafe { mmap(null, len, none, flags, self.fd, part.start) }.ok()?;
+            // SAFETY: the memory is mapped, and `resident` has a byte for each of its pages.
             let answer = unsafe { libc::mincore(start, len, resident.as_mut_ptr()) };
             // SAFETY: this function has mapped it.
             let _ = unsafe { munmap(start, len) };
             if answer != 0 {
                 return None;
             }
-            let missing = (0..len / self.page as usize).filter(|&page| resident[page] & 1 == 0);
-            let set = missing.inspect(|page| bits[page / 8] |= 1 << (page % 8));
-            Some(set.count())
+            (0..len / self.page as usize)
+                .filter(|&page| resident[page] & 1 == 0)
+                .for_each(&mut each);
+            Some(())
         })?
+    }
+}
+
+/// Sets the bit of a page, if there is memory for it.
+fn set(bits: &mut [u8], page: usize) {
+    if let Some(bits) = bits.get_mut(page / 8) {
+        *bits |= 1 << (page % 8);
     }
 }
 
@@ -588,12 +650,7 @@ impl<'a> File<'a> {
 fn cachestat(fd: BorrowedFd<'_>, range: [u64; 2], counts: &mut [u64; 5]) -> c_long {
     /// The number of the call on all architectures.
     const CACHESTAT: c_long = 451;
-    let next = find::syscall.address();
-    if next.is_null() {
-        return -1;
-    }
-    // SAFETY: this is the type of syscall(2).
-    let next: unsafe extern "C" fn(c_long, ...) -> c_long = unsafe { std::mem::transmute(next) };
+    let Some(next) = syscall() else { return -1 };
     let (range, counts) = (range.as_ptr(), counts.as_mut_ptr());
     // SAFETY: both have the kernel's layout and are valid during the call.
     unsafe { next(CACHESTAT, fd.as_raw_fd(), range, counts, 0) }

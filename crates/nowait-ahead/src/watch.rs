@@ -93,9 +93,18 @@ static TOOK: AtomicU64 = AtomicU64::new(0);
 /// Carries out a call of stat(2), and counts it.
 pub fn stat<R: Copy + Into<c_long>>(call: impl FnOnce() -> R, file: Named) -> R {
     let result = timed_stat(call, file);
-    // SAFETY: the call has just taken this path.
-    unsafe { learn::looked_up(file) };
+    looked_up(result.into() < 0, file);
     result
+}
+
+/// The program has looked up a path with a call that has succeeded or failed. The path is read if the
+/// kernel has read it before: it may have refused the address, or the length.
+#[inline(never)]
+pub fn looked_up(has_failed: bool, file: Named) {
+    if !has_failed || system_calls::errno() == libc::ENOENT {
+        // SAFETY: the call has just read this path.
+        unsafe { learn::looked_up(file) };
+    }
 }
 
 fn timed_stat<R: Copy + Into<c_long>>(call: impl FnOnce() -> R, file: Named) -> R {
@@ -161,12 +170,14 @@ unsafe fn slow(channel: &Channel, file: Named, took: u64) {
 
 /// Carries out a call that opens a file. Tells of one that is read if `nowait run` reads data
 /// ahead, and surveys it if `nowait run` keeps the page cache.
+#[inline(always)]
 pub fn open(call: impl FnOnce() -> c_int, file: Named, flags: c_int) -> c_int {
     let shared = open_files::shared();
     let fd = timed_open(call, file, flags);
     // O_TMPFILE has the bit of O_DIRECTORY.
     let is_file = flags & (libc::O_DIRECTORY | libc::O_PATH) == 0
         || flags & libc::O_TMPFILE == libc::O_TMPFILE;
+    // These are no part of this generic function: each of them needs its stack for itself.
     if fd >= 0 && is_file {
         // SAFETY: the call has succeeded with this path.
         unsafe { survey::opened(fd, file, flags, shared) };
@@ -174,12 +185,12 @@ pub fn open(call: impl FnOnce() -> c_int, file: Named, flags: c_int) -> c_int {
     } else if fd >= 0 {
         learn::opened_directory(fd);
     } else {
-        // SAFETY: the call has just taken this path.
-        unsafe { learn::looked_up(file) };
+        looked_up(true, file);
     }
     fd
 }
 
+#[inline(never)]
 fn timed_open(call: impl FnOnce() -> c_int, file: Named, flags: c_int) -> c_int {
     const OTHER: c_int = libc::O_WRONLY | libc::O_DIRECTORY | libc::O_PATH;
     let Some(channel) = listening(Listening::Files).filter(|_| flags & OTHER == 0) else {

@@ -18,7 +18,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use nowait_ahead_channel::{Channel, LEARN_VARIABLE, Listening, SURVEY_VARIABLE, VARIABLE};
+use nowait_ahead_channel::{
+    Channel, LEARN_VARIABLE, Listening, SURVEY_VARIABLE, VARIABLE, has_filter,
+};
 use nowait_ahead_policy::Readahead;
 use nowait_page_cache::{Allowed, Budget};
 
@@ -90,8 +92,14 @@ run` are passed to the program. Its process ID and its parent are not those that
 the whole process group twice.
 
 The program does the same as without `nowait run`. A library that is preloaded (ld.so(8)) reports which directories the program
-lists, and how long its calls of stat(2) take. The library makes no system call in a program with a sandbox (seccomp(2)). If the
-program opens a large directory that is not cached, `nowait run` lists it with many requests in flight, and loads some thousands
+lists, and how long its calls of stat(2) take. The library makes no system call in a program with a sandbox (seccomp(2)). It has
+no thread and no lock, needs at most 1 KiB of the stack of a call, and reads a path only after the kernel has read it. Its memory and the
+shared memory by which it reports are mapped in the program, and count for mlockall(2). No other mapping and no descriptor of it appears in
+a program, with these exceptions: ld.so(8) opens the library, and the library the shared memory, before the program starts; with --learn,
+/proc/self/maps and pagemap are open while a process ends or executes another program; and with --keep-cache, where the kernel has no
+cachestat(2) for a file (before Linux 6.5, on overlayfs and on EROFS), at most 2 MiB of it are mapped without access for a moment,
+unless mlockall(2) is in force. LD_PRELOAD has the text $PLATFORM, which ld.so(8) expands. A script that evaluates the value of the
+variable again must quote it. If the program opens a large directory that is not cached, `nowait run` lists it with many requests in flight, and loads some thousands
 of its inodes. If calls of stat(2) wait for the disk, it loads the inodes of the directory, and of the directories below it that
 the program enters. It stays a bounded number of inodes ahead. With --data, and if the program lists these directories and opens
 their files by inode number, by name, or as they are listed, it also reads the beginning of the next files: one after the second
@@ -115,16 +123,17 @@ the limit of the group above.
 Without that right, the preloaded library asks for the residency of each file that the program opens, and the other pages are evicted
 behind the program: of large files in windows of 8 MiB, of others when they are closed, and of files that --data reads ahead when
 the program has ended. No page is evicted of files that the user neither owns nor may write, of files in a process with a
-sandbox, and of files that the library does not see: programs themselves, their libraries, and files of static programs and those
+sandbox (in a container, `nowait run` says so at the start), and of files that the library does not see: programs themselves, their libraries, and files of static programs and those
 in Go. Files that are read by pread(2) are evicted when they are closed. While a program unmounts a filesystem, its files are let go.
 
 With either, posix_fadvise(2) with POSIX_FADV_DONTNEED evicts nothing, since it would also evict pages that were cached before, and
-copy_file_range(2) copies 8 MiB after 8 MiB. If the helper is killed, pages that were not evicted yet stay. The group stays until
+copy_file_range(2) copies 8 MiB after 8 MiB, unless the process has a limit of file sizes (RLIMIT_FSIZE). If the helper is killed, pages that were not evicted yet stay. The group stays until
 the next `nowait run --keep-cache`. Data that is not written after 10 seconds stays, too.
 
 With --learn, the library also reports which files the program opens, how far it reads them, which paths it looks up and which
 directories it lists. When a process ends or executes another program, the pages that it has mapped are asked for
-(/proc/PID/pagemap); so are those of processes that run on, from time to time. This becomes a profile. When the program is started the
+(/proc/PID/pagemap); so are those of processes that run on, from time to time. A program that unmaps a file waits 1 or 2 ms for
+the helper to ask for its pages, at most 200 times, and at most 10 ms if the helper does not. This becomes a profile. When the program is started the
 next time, a process beside it loads the inodes, the directories and these ranges of files, many at a time, while it starts. The first
 four runs are learnt, and some of the later ones, for 30 seconds. Paths that were not used in three of these are forgotten. A file that was replaced is loaded
 completely if it has at most 256 KiB. A quarter of the available memory is loaded at most. Paths below the working directory
@@ -287,6 +296,7 @@ impl<'a> Prepared<'a> {
             work,
         } = self;
         if !work.is_any() {
+            work.skip();
             return Ok((program, None, None));
         }
         let (mut group, walks) = (work.group.clone(), !work.walk.is_empty());
@@ -355,7 +365,9 @@ fn keep(name: &OsStr) -> (Option<Group>, bool) {
         Ok(group) => return (Some(group), false),
         Err(error) => error,
     };
-    let Some(note) = command::note(name, false) else {
+    let filter = "the library makes no system call in a process with a filter of them (seccomp(2))";
+    let filter = has_filter().then(|| filter.to_owned());
+    let Some(note) = filter.or_else(|| command::note(name, false)) else {
         return (None, true);
     };
     say(format_args!(

@@ -10,8 +10,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use program::{all_libraries, compile, open_directory, run, word};
+use program::{MIB, all_libraries, cold, compile, evict, open_directory, run, touch, word};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
+use slowdisk::{Filesystem, TestMount};
 use tempfile::TempDir;
 
 /// The ways in which a program is run. The first one is without `nowait run`.
@@ -27,6 +28,16 @@ const MODES: [&[&str]; 8] = [
     &["--aio"],
 ];
 
+/// Control groups are hidden, so that files are surveyed.
+const WITHOUT_GROUPS: [&str; 6] = [
+    "unshare",
+    "--mount",
+    "sh",
+    "-c",
+    "mount -t tmpfs none /sys/fs/cgroup && exec \"$@\"",
+    "sh",
+];
+
 /// The program, and a place for profiles.
 struct Alone {
     program: PathBuf,
@@ -35,9 +46,14 @@ struct Alone {
 
 impl Alone {
     fn new() -> Alone {
+        Alone::of("alone.c")
+    }
+
+    /// A program of tests/c.
+    fn of(source: &str) -> Alone {
         let directory = open_directory();
         let words = ["-std=gnu11", "-D_GNU_SOURCE"];
-        let program = compile("cc", "alone.c", &words, directory.path());
+        let program = compile("cc", source, &words, directory.path());
         Alone { program, directory }
     }
 
@@ -69,6 +85,12 @@ impl Alone {
         let all: Vec<String> = MODES.iter().map(said).collect();
         for (mode, said) in MODES.iter().zip(&all) {
             assert_eq!(*said, all[0], "{mode:?}");
+        }
+        if rustix::process::geteuid().is_root() {
+            let before = [&WITHOUT_GROUPS, before].concat();
+            let surveyed = run(&mut self.command(&["--keep-cache"], &before, words));
+            assert_eq!(surveyed.code, Some(0), "surveys: {surveyed:?}");
+            assert_eq!(surveyed.text(), all[0], "surveys");
         }
         all[0].clone()
     }
@@ -280,4 +302,117 @@ fn a_program_that_cannot_be_executed_leaves_nothing() {
     }
     let profiles = alone.directory.path().join("nowait");
     assert!(!profiles.exists());
+}
+
+#[test]
+fn addresses_and_paths_that_the_kernel_refuses_are_refused() {
+    let said = Alone::of("notices.c").compare(&[], &["refused"]);
+    let refused = said.lines().filter(|line| line.ends_with("Bad address"));
+    assert!(refused.count() > 20, "{said}");
+    assert!(said.contains("File name too long"), "{said}");
+}
+
+/// The kernel holds the position of /proc/kmsg while a thread waits for the next message.
+#[test]
+fn a_file_is_closed_while_another_thread_or_process_reads_it() {
+    if !rustix::process::geteuid().is_root() {
+        return slowdisk::skip_or_fail("not root");
+    }
+    let said = Alone::of("notices.c").compare(&[], &["waits", "/proc/kmsg"]);
+    assert_eq!(said, "closed 0\nclosed 1\n");
+}
+
+/// lseek(2) waits for another reader, and statfs(2) for a server.
+#[test]
+fn the_library_calls_neither_lseek_nor_statfs() {
+    let missing = Command::new("strace").arg("-V").output().is_err();
+    if missing || !rustix::process::geteuid().is_root() {
+        return slowdisk::skip_or_fail("strace is missing, or not root");
+    }
+    let alone = Alone::of("notices.c");
+    let traced = Alone {
+        program: "strace".into(),
+        directory: open_directory(),
+    };
+    // A filesystem without a device.
+    let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    std::fs::write(file.path(), [7; 20_000]).unwrap();
+    let calls = |mode: &[&str], before: &[&str]| {
+        let trace = traced.directory.path().join("trace");
+        let words = [
+            "-f",
+            "-qq",
+            "-e",
+            "trace=lseek,statfs,fstatfs",
+            "-o",
+            word(&trace),
+        ];
+        let program = [word(&alone.program), "vfork", word(file.path())];
+        let said = run(&mut traced.command(mode, before, &[&words[..], &program].concat()));
+        assert_eq!(said.code, Some(0), "{mode:?}: {said:?}");
+        let trace = std::fs::read_to_string(trace).unwrap();
+        // strace(1) also prints calls that are newer than itself.
+        let is_one = |line: &&str| line.contains("lseek(") || line.contains("statfs(");
+        let calls = trace.lines().filter(is_one);
+        // The first word is the number of the process.
+        let call = |line: &str| line.split_once(' ').unwrap().1.trim().to_owned();
+        calls.map(call).collect::<Vec<_>>()
+    };
+    let expected = calls(&[], &[]);
+    for mode in &MODES[1..] {
+        assert_eq!(calls(mode, &[]), expected, "{mode:?}");
+    }
+    assert_eq!(
+        calls(&["--keep-cache"], &WITHOUT_GROUPS),
+        expected,
+        "surveys"
+    );
+}
+
+#[test]
+fn no_descriptor_appears_in_a_program() {
+    let said = Alone::of("notices.c").compare(&[], &["descriptors", "/etc/passwd"]);
+    let expected = "descriptors with other numbers: 0; children that inherit one: 0\n";
+    assert_eq!(said, expected);
+}
+
+/// A mapping of a file would be read completely if the program locks its memory.
+#[test]
+fn a_program_that_locks_its_memory_reads_no_more() {
+    let alone = Alone::of("notices.c");
+    let base = mounted!(Filesystem::Ext4);
+    let lower = base.path().join("lower");
+    std::fs::create_dir(&lower).unwrap();
+    let file = cold(lower.join("file"), 8 * MIB);
+    let overlay = TestMount::overlay(base).expect("an overlay");
+    for path in [&file, &overlay.path().join("file")] {
+        for mode in MODES {
+            evict(&file);
+            touch(&file, MIB..MIB + 4096);
+            let before = match mode {
+                ["--keep-cache"] => &WITHOUT_GROUPS[..],
+                _ => &[],
+            };
+            let said = run(&mut alone.command(mode, before, &["locked", word(path)]));
+            let expected = (Some(0), "read from the disk: little\n");
+            assert_eq!(
+                (said.code, said.text()),
+                expected,
+                "{mode:?}, {path:?}: {said:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_copy_over_the_limit_of_file_sizes_is_short() {
+    let alone = Alone::of("notices.c");
+    let said = alone.compare(&[], &["limited", word(alone.directory.path())]);
+    assert_eq!(said, "copied 8388608\n");
+}
+
+#[test]
+fn a_child_of_vfork_uses_the_descriptors_of_its_parent() {
+    let said = Alone::of("notices.c").compare(&[], &["vfork", "/etc/services"]);
+    assert_eq!(said, "child: 7, position: 4096\n");
 }

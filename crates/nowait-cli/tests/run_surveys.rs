@@ -1034,6 +1034,30 @@ fn one_line_says_why_the_cache_is_not_kept() {
         line.contains("is a static program") && line.contains("the page cache is not kept"),
         "{said:?}"
     );
+    // A container has a filter of system calls.
+    let notices = compile("cc", "notices.c", &["-std=gnu11"], directory.path());
+    let mut filtered = Command::new(&notices);
+    let words = [
+        "run",
+        "--wait",
+        "--stats",
+        "--keep-cache",
+        "--",
+        "echo",
+        "text",
+    ];
+    filtered
+        .args(["filtered", env!("CARGO_BIN_EXE_nowait")])
+        .args(words);
+    let said = run(&mut without_groups(&filtered));
+    assert_eq!((said.code, said.text()), (Some(0), "text\n"), "{said:?}");
+    let mut lines = said.err.lines();
+    let line = lines.next().unwrap_or_default();
+    assert!(
+        line.contains("seccomp(2)") && line.ends_with("the page cache is not kept"),
+        "{said:?}"
+    );
+    assert_eq!(lines.next(), None, "{said:?}");
 }
 
 #[test]

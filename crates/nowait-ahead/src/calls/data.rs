@@ -3,10 +3,12 @@
 use std::ffi::c_int;
 
 use libc::{c_uint, off64_t, size_t, ssize_t};
+use rustix::process::{Resource, getrlimit};
 
 use super::read::read_to;
 use crate::next::interpose;
 use crate::survey;
+use crate::system_calls;
 
 /// The bytes that are copied at once. The pages of a longer copy could not be evicted before its end.
 const COPIED: size_t = 8 << 20;
@@ -27,7 +29,7 @@ interpose! {
         };
     fn copy_file_range(
         from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, len: size_t, flags: c_uint,
-    ) -> ssize_t, else -1, call => read_to(from, from_offset, match len > COPIED && survey::are_different_files(from, to) {
+    ) -> ssize_t, else -1, call => read_to(from, from_offset, match len > COPIED && !has_limit() && survey::are_different_files(from, to) {
         true => copy(from, from_offset, to, to_offset, len.min(LONGEST), flags),
         false => call(),
     });
@@ -41,6 +43,12 @@ fn is_kept(len: off64_t, advice: c_int) -> bool {
 /// The same advice for a part of a page, which the kernel does not evict. Returns the same error.
 fn without_effect(fd: c_int, offset: off64_t) -> c_int {
     survey::evict(fd, offset | 1, 1)
+}
+
+/// Returns true if the process has a limit of file sizes. A call that reaches it returns what it has
+/// copied. The next call would send SIGXFSZ.
+fn has_limit() -> bool {
+    survey::is_on() && system_calls::are_allowed() && getrlimit(Resource::Fsize).current.is_some()
 }
 
 /// Copies part after part, so that `nowait run` evicts the first ones meanwhile. Returns and sets

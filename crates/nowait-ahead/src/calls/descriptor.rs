@@ -1,4 +1,5 @@
-//! Closing and sharing descriptors. `nowait run --keep-cache` evicts files that are closed.
+//! Sharing descriptors. `nowait run --keep-cache` evicts files that are closed, unless another descriptor,
+//! process or mapping may still have them.
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -9,13 +10,10 @@ use crate::learn;
 use crate::next::interpose;
 use crate::open_files::{self, SHARED};
 use crate::survey;
+use crate::system_calls::{self, VFORKS};
 
 interpose! {
-    fn close(fd: c_int) -> c_int, else -1, call => { closes(fd); call() };
-    fn fclose(stream: *mut FILE) -> c_int, else libc::EOF, call => { closes_stream(stream); call() };
     fn dup(fd: c_int) -> c_int, else -1, call => { open_files::remove(fd); learn::duplicates(fd, call) };
-    fn dup2(fd: c_int, new: c_int) -> c_int, else -1, call => replaces(fd, new, call);
-    fn dup3(fd: c_int, new: c_int, flags: c_int) -> c_int, else -1, call => replaces(fd, new, call);
     // fcntl(2) takes one more argument, which a variadic function finds where this one does.
     fn fcntl(fd: c_int, command: c_int, a: c_long) -> c_int, else -1, call => controls(fd, command, call);
     fn fcntl64(fd: c_int, command: c_int, a: c_long) -> c_int, else -1, call => controls(fd, command, call);
@@ -24,13 +22,8 @@ interpose! {
     fn mmap64(address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off64_t) -> *mut c_void,
         else libc::MAP_FAILED, call => maps(fd, len, call);
     fn munmap(address: *mut c_void, len: size_t) -> c_int, else -1, call => { learn::unmaps(address); call() };
-    fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t, else -1, call => {
-        // SAFETY: the program's message.
-        if !message.is_null() && unsafe { (*message).msg_controllen } > 0 {
-            open_files::share_all();
-        }
-        call()
-    };
+    fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t, else -1,
+        call => sends(message, call());
     fn sendmmsg(fd: c_int, messages: *mut c_void, count: c_uint, flags: c_int) -> c_int, else -1,
         call => { open_files::share_all(); call() };
     fn unshare(flags: c_int) -> c_int, else -1, call => { open_files::share_all(); call() };
@@ -44,7 +37,7 @@ interpose! {
     // arguments follow the fourth.
     fn clone(
         function: *mut c_void, stack: *mut c_void, flags: c_int, a: *mut c_void, b: c_long, c: c_long, d: c_long,
-    ) -> c_int, else -1, call => { open_files::share_all(); call() };
+    ) -> c_int, else -1, call => { by_number(libc::SYS_clone); call() };
     fn system(command: *const c_char) -> c_int, else -1, call => { open_files::share_all(); call() };
     fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE, else std::ptr::null_mut(),
         call => { open_files::share_all(); call() };
@@ -58,18 +51,6 @@ interpose! {
     ) -> c_int, else libc::ENOSYS, call => { open_files::share_all(); call() };
 }
 
-/// The program is about to close a descriptor.
-pub fn closes(fd: c_int) {
-    learn::closes(fd);
-    survey::closes(fd);
-}
-
-/// The program is about to close a stream.
-pub fn closes_stream(stream: *mut FILE) {
-    learn::closes_stream(stream);
-    survey::closes_stream(stream);
-}
-
 fn maps(fd: c_int, len: size_t, call: impl FnOnce() -> *mut c_void) -> *mut c_void {
     open_files::remove(fd);
     let address = call();
@@ -77,13 +58,13 @@ fn maps(fd: c_int, len: size_t, call: impl FnOnce() -> *mut c_void) -> *mut c_vo
     address
 }
 
-fn replaces(fd: c_int, new: c_int, call: impl FnOnce() -> c_int) -> c_int {
-    open_files::remove(fd);
-    if fd != new {
-        open_files::remove(new);
-        learn::closes(new);
+/// The program has sent a message, which may have descriptors if it has control data.
+fn sends(message: *const libc::msghdr, result: ssize_t) -> ssize_t {
+    // SAFETY: the kernel has just read the message.
+    if result >= 0 && unsafe { (*message).msg_controllen } > 0 {
+        open_files::share_all();
     }
-    learn::duplicates(fd, call)
+    result
 }
 
 fn controls(fd: c_int, command: c_int, call: impl FnOnce() -> c_int) -> c_int {
@@ -126,6 +107,9 @@ pub fn by_number(number: c_long) {
     if is_older || SHARING.contains(&number) {
         open_files::share_all();
     }
+    if is_older || [libc::SYS_clone, libc::SYS_clone3].contains(&number) {
+        system_calls::shares_memory();
+    }
 }
 
 /// The next vfork(2). Before it is found, fork(2) does the same.
@@ -148,8 +132,10 @@ pub fn find_vfork() {
 unsafe extern "C" fn vfork() -> c_int {
     std::arch::naked_asm!(
         "lock inc dword ptr [rip + {shared}]",
+        "mov dword ptr [rip + {vforks}], 1",
         "jmp qword ptr [rip + {next}]",
         shared = sym SHARED,
+        vforks = sym VFORKS,
         next = sym VFORK,
     )
 }
@@ -165,10 +151,14 @@ unsafe extern "C" fn vfork() -> c_int {
         "add w10, w10, #1",
         "stxr w11, w10, [x9]",
         "cbnz w11, 2b",
+        "adrp x9, {vforks}",
+        "add x9, x9, :lo12:{vforks}",
+        "str w10, [x9]",
         "adrp x9, {next}",
         "ldr x16, [x9, :lo12:{next}]",
         "br x16",
         shared = sym SHARED,
+        vforks = sym VFORKS,
         next = sym VFORK,
     )
 }

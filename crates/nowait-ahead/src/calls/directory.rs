@@ -6,7 +6,6 @@ use std::ptr::null_mut;
 use std::slice;
 
 use libc::{DIR, dirent64, size_t, ssize_t};
-use nowait_ahead_channel::Kind;
 
 use crate::listing;
 use crate::next::interpose;
@@ -24,21 +23,10 @@ interpose! {
         call => read_r(dir, call(), result);
     fn getdents64(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t, else -1,
         call => listed(call() as c_long, fd, buf) as ssize_t;
-    fn scandir(path: *const c_char, list: *mut c_void, select: *mut c_void, compare: *mut c_void) -> c_int, else -1,
-        call => { listing(path); call() };
-    fn scandir64(path: *const c_char, list: *mut c_void, select: *mut c_void, compare: *mut c_void) -> c_int, else -1,
-        call => { listing(path); call() };
-    // The path of these may be relative to another directory.
-    fn scandirat(
-        dir: c_int, path: *const c_char, list: *mut c_void, select: *mut c_void, compare: *mut c_void,
-    ) -> c_int, else -1, call => { listing_at(dir, path); call() };
-    fn scandirat64(
-        dir: c_int, path: *const c_char, list: *mut c_void, select: *mut c_void, compare: *mut c_void,
-    ) -> c_int, else -1, call => { listing_at(dir, path); call() };
     fn glob(pattern: *const c_char, flags: c_int, error: *mut c_void, found: *mut c_void) -> c_int, else -1,
-        call => { listing_of_pattern(pattern); call() };
+        call => { listing_of_pattern(pattern, flags); call() };
     fn glob64(pattern: *const c_char, flags: c_int, error: *mut c_void, found: *mut c_void) -> c_int, else -1,
-        call => { listing_of_pattern(pattern); call() };
+        call => { listing_of_pattern(pattern, flags); call() };
 }
 
 fn opened(dir: *mut DIR, time: u64) -> *mut DIR {
@@ -99,24 +87,15 @@ unsafe fn own_inode(entry: *const u8) -> Option<u64> {
     (name == b".\0").then_some(if inode == UNKNOWN { 0 } else { inode })
 }
 
-fn listing(path: *const c_char) {
-    // SAFETY: the program's path.
-    unsafe { watch::path(Kind::Listing, path) };
-}
-
-fn listing_at(dir: c_int, path: *const c_char) {
-    // SAFETY: as above.
-    if dir == libc::AT_FDCWD || (!path.is_null() && unsafe { *path } == b'/' as c_char) {
-        listing(path);
-    }
-}
-
-/// Tells of the directory whose names a pattern is compared with.
-fn listing_of_pattern(pattern: *const c_char) {
-    if pattern.is_null() {
+/// Tells of the directory whose names a pattern is compared with. The C library does not read the
+/// pattern if it does not know a flag.
+fn listing_of_pattern(pattern: *const c_char, flags: c_int) {
+    /// The flags of glob.h.
+    const KNOWN: c_int = 0x7fff;
+    if pattern.is_null() || flags & !KNOWN != 0 {
         return;
     }
-    // SAFETY: the program's pattern.
+    // SAFETY: the program's pattern, which the C library is about to read.
     let bytes = unsafe { std::ffi::CStr::from_ptr(pattern) }.to_bytes();
     let plain = bytes
         .iter()

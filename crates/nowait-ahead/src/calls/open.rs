@@ -5,7 +5,7 @@ use std::ptr::{null, null_mut};
 
 use libc::{FILE, mode_t};
 
-use super::descriptor;
+use super::close;
 use crate::named::Named;
 use crate::next::interpose;
 use crate::watch;
@@ -43,9 +43,9 @@ interpose! {
     fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE, else null_mut(), call => stream(call, path, mode);
     fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE, else null_mut(), call => stream(call, path, mode);
     fn freopen(path: *const c_char, mode: *const c_char, from: *mut FILE) -> *mut FILE, else null_mut(),
-        call => { descriptor::closes_stream(from); stream(call, path, mode) };
+        call => { close::closes_stream(from); stream(call, path, mode) };
     fn freopen64(path: *const c_char, mode: *const c_char, from: *mut FILE) -> *mut FILE, else null_mut(),
-        call => { descriptor::closes_stream(from); stream(call, path, mode) };
+        call => { close::closes_stream(from); stream(call, path, mode) };
 }
 
 /// The flags of functions that create a file.
@@ -54,7 +54,7 @@ const CREATED: c_int = libc::O_WRONLY | libc::O_CREAT;
 /// Opens a stream, and tells of its file.
 fn stream(call: impl FnOnce() -> *mut FILE, path: *const c_char, mode: *const c_char) -> *mut FILE {
     let flags = match () {
-        // SAFETY: the program's mode, whose end is a zero.
+        // SAFETY: the program's mode, whose end is a zero. The C library reads it before it makes a system call.
         _ if mode.is_null() || unsafe { *mode } != b'r' as c_char => libc::O_WRONLY,
         // SAFETY: as above. The other characters before a comma are flags.
         _ if unsafe { CStr::from_ptr(mode) }.to_bytes().contains(&b'+') => libc::O_RDWR,

@@ -1,11 +1,11 @@
-//! Reads at other positions than the next one, and paths that are looked up without stat(2).
+//! All ways to read at another position than the next one. tests/c/ways.c of nowait-cli uses each function that is
+//! defined here.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_long, c_uint, c_void};
 
 use libc::{off64_t, size_t, ssize_t};
 
 use crate::learn;
-use crate::named::Named;
 use crate::next::interpose;
 
 // On 64-bit machines off_t and off64_t are the same.
@@ -29,15 +29,11 @@ interpose! {
         call => read_to(from, offset, call());
     fn sendfile64(to: c_int, from: c_int, offset: *mut off64_t, len: size_t) -> ssize_t, else -1,
         call => read_to(from, offset, call());
+    fn splice(
+        from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, len: size_t, flags: c_uint,
+    ) -> ssize_t, else -1, call => read_to(from, from_offset, call());
     fn lseek(fd: c_int, offset: off64_t, from: c_int) -> off64_t, else -1, call => learn::seeks(fd, (offset, from), call);
     fn lseek64(fd: c_int, offset: off64_t, from: c_int) -> off64_t, else -1, call => learn::seeks(fd, (offset, from), call);
-    fn access(path: *const c_char, mode: c_int) -> c_int, else -1, call => looked_up(Named::here(path), call());
-    fn faccessat(dir: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int, else -1,
-        call => looked_up(Named { dir, path }, call());
-    fn readlink(path: *const c_char, buf: *mut c_char, len: size_t) -> ssize_t, else -1,
-        call => looked_up(Named::here(path), call());
-    fn readlinkat(dir: c_int, path: *const c_char, buf: *mut c_char, len: size_t) -> ssize_t, else -1,
-        call => looked_up(Named { dir, path }, call());
 }
 
 /// The program has read `count` bytes at an offset.
@@ -57,8 +53,22 @@ pub fn read_to(fd: c_int, offset: *const off64_t, count: ssize_t) -> ssize_t {
     count
 }
 
-fn looked_up<R>(path: Named, result: R) -> R {
-    // SAFETY: the call has just taken this path.
-    unsafe { learn::looked_up(path) };
-    result
+/// Carries out a system call by its number, if it reads at an offset or changes the position. `None` for other calls.
+pub fn by_number(
+    number: c_long,
+    [a, b, c, d]: [c_long; 4],
+    call: impl FnOnce() -> c_long,
+) -> Option<c_long> {
+    let fd = a as c_int;
+    Some(match number {
+        libc::SYS_pread64 | libc::SYS_preadv | libc::SYS_preadv2 => {
+            read_at(fd, d, call() as ssize_t) as c_long
+        }
+        libc::SYS_sendfile => read_to(b as c_int, c as *const off64_t, call() as ssize_t) as c_long,
+        libc::SYS_copy_file_range | libc::SYS_splice => {
+            read_to(fd, b as *const off64_t, call() as ssize_t) as c_long
+        }
+        libc::SYS_lseek => learn::seeks(fd, (b, c as c_int), call),
+        _ => return None,
+    })
 }

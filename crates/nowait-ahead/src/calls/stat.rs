@@ -2,9 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
-use libc::ssize_t;
-
-use super::{descriptor, directory, open, read, sandbox};
+use super::{close, descriptor, directory, execute, lock, open, read, sandbox};
 use crate::named::Named;
 use crate::next::interpose;
 use crate::system_calls;
@@ -41,19 +39,23 @@ interpose! {
                 system_calls::stop();
                 call()
             }
-            // libuv closes files by number.
-            libc::SYS_close => {
-                descriptor::closes(a as c_int);
-                call()
-            }
-            libc::SYS_pread64 => read::read_at(a as c_int, d, call() as ssize_t) as c_long,
             libc::SYS_getdents64 => directory::listed(call(), a as c_int, b as *const c_void),
             libc::SYS_openat2 | libc::SYS_openat => open::by_number(number, [a, b, c], call),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_open => open::by_number(number, [a, b, c], call),
             _ => {
                 descriptor::by_number(number);
-                call()
+                execute::by_number(number);
+                lock::by_number(number, a as c_int);
+                others(number, [a, b, c, d], call)
             }
         };
+}
+
+fn others(number: c_long, arguments: [c_long; 4], call: impl Fn() -> c_long) -> c_long {
+    let [a, b, c, _] = arguments;
+    let closed = close::by_number(number, [a, b, c], &call);
+    closed
+        .or_else(|| read::by_number(number, arguments, &call))
+        .unwrap_or_else(call)
 }

@@ -105,26 +105,28 @@ const FTS_NOSTAT: c_int = 8;
 
 interpose! {
     fn fts_open(paths: *const *mut c_char, options: c_int, compare: *mut c_void) -> *mut c_void, else null_mut(),
-        call => { walking(paths, options); call() };
+        call => walking(call(), paths, options);
     fn fts64_open(paths: *const *mut c_char, options: c_int, compare: *mut c_void) -> *mut c_void, else null_mut(),
-        call => { walking(paths, options); call() };
+        call => walking(call(), paths, options);
     fn fts_read(walk: *mut c_void) -> *mut FtsEntry, else null_mut(), call => read(call());
     fn fts64_read(walk: *mut c_void) -> *mut FtsEntry, else null_mut(), call => read(call());
 }
 
-fn walking(paths: *const *mut c_char, options: c_int) {
-    if paths.is_null() || options & FTS_NOSTAT != 0 {
-        return;
+/// Tells of the paths if fts_open(3) has read them.
+fn walking(walk: *mut c_void, paths: *const *mut c_char, options: c_int) -> *mut c_void {
+    if walk.is_null() || options & FTS_NOSTAT != 0 {
+        return walk;
     }
     for at in 0..64 {
         // SAFETY: the program's list of paths ends with a null pointer.
         let path = unsafe { *paths.add(at) };
         if path.is_null() {
-            return;
+            break;
         }
         // SAFETY: the program's path.
         unsafe { watch::path(Kind::Walking, path) };
     }
+    walk
 }
 
 fn read(entry: *mut FtsEntry) -> *mut FtsEntry {

@@ -87,7 +87,14 @@ fn look(path: &Path, depth: usize) -> Option<Why> {
             None
         };
     }
-    look_into(&ReadCache::new(file))
+    // The ld.so(8) of glibc runs the program that is its argument.
+    look_into(&ReadCache::new(file)).filter(|why| *why != Why::Static || !is_loader(path))
+}
+
+fn is_loader(path: &Path) -> bool {
+    let path = fs::canonicalize(path).unwrap_or_default();
+    let name = path.file_name().unwrap_or_default();
+    name.as_bytes().starts_with(b"ld-linux")
 }
 
 /// Reads an ELF file. `None` if the program can be watched.
@@ -132,6 +139,9 @@ mod tests {
     fn programs_of_the_c_library_can_be_watched() {
         assert_eq!(look(Path::new("/bin/ls"), 0), None);
         assert_eq!(look(Path::new("/nowhere"), 0), None);
+        let loaders = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];
+        let mut loaders = loaders.map(Path::new).into_iter().filter(|it| it.exists());
+        assert_eq!(look(loaders.next().unwrap(), 0), None);
         assert_eq!(look_into(&b"text"[..]), Some(Why::NotElf));
         assert_eq!(look_into(&b"\x7fELF"[..]), Some(Why::NotElf));
     }

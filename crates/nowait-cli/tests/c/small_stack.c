@@ -1,4 +1,4 @@
-// Prints how many bytes of a signal handler's stack each call uses. The program is linked with -z now: ld.so(8) needs
+// Prints how many bytes of a signal handler's stack each call uses. The argument is a large file. The program is linked with -z now: ld.so(8) needs
 // no stack to find a function.
 #define _GNU_SOURCE
 #include <assert.h>
@@ -17,9 +17,14 @@ static unsigned char *stack;
 static int fd;
 static char buffer[100];
 static struct stat status;
+static void *mapped;
+static const char *large;
+static int copy;
+static DIR *directory;
 
 static void nothing(void) {}
 static void opens(void) { assert(open("/etc/passwd", O_RDONLY) >= 0); }
+static void opens_large(void) { assert(open(large, O_RDONLY) >= 0); }
 static void opens_directory(void) { assert(open("/etc", O_RDONLY | O_DIRECTORY) >= 0); }
 static void reads_at_offset(void) { assert(pread(fd, buffer, 10, 10) == 10); }
 static void seeks(void) { assert(lseek(fd, 50, SEEK_SET) == 50); }
@@ -30,6 +35,13 @@ static void looks_up(void) { assert(access("/missing/another", R_OK) == -1); }
 static void looks_up_below(void) { assert(access("missing/of-a-handler", R_OK) == -1); }
 static void moves(void) { assert(chdir("/etc") == 0); }
 static void maps(void) { assert(mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0) != MAP_FAILED); }
+static void unmaps(void) { assert(munmap(mapped, 4096) == 0); }
+// The files may be on two filesystems.
+static void copies(void) { copy_file_range(fd, NULL, copy, NULL, 9 << 20, 0); }
+static void replaces(void) { assert(dup2(copy, fd) == fd); }
+static void closes_range(void) { assert(close_range((unsigned)fd, (unsigned)fd, 0) == 0); }
+static void lists(void) { assert(readdir(directory) != NULL); }
+static void executes_list(void) { assert(execl("/missing/program", "", (char *)NULL) == -1); }
 static void executes(void) {
     char *arguments[] = {"", NULL};
     assert(execv("/missing/program", arguments) == -1);
@@ -41,6 +53,7 @@ static const struct {
 } CALLS[] = {
     {"nothing", nothing},
     {"open", opens},
+    {"open a large file", opens_large},
     {"open a directory", opens_directory},
     {"pread", reads_at_offset},
     {"lseek", seeks},
@@ -52,6 +65,12 @@ static const struct {
     {"chdir", moves},
     {"mmap", maps},
     {"execv", executes},
+    {"execl", executes_list},
+    {"munmap", unmaps},
+    {"copy_file_range", copies},
+    {"dup2", replaces},
+    {"close_range", closes_range},
+    {"readdir", lists},
 };
 
 static void (*call)(void);
@@ -61,17 +80,24 @@ static void handle(int number) {
     call();
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    assert(argc == 2);
+    large = argv[1];
     stack = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert(stack != MAP_FAILED);
     stack_t other = {.ss_sp = stack, .ss_size = SIZE};
     assert(sigaltstack(&other, NULL) == 0);
     struct sigaction action = {.sa_handler = handle, .sa_flags = SA_ONSTACK};
     assert(sigaction(SIGUSR1, &action, NULL) == 0);
+    copy = open(".", O_TMPFILE | O_RDWR, 0600);
+    if (copy < 0)
+        copy = open("/tmp", O_TMPFILE | O_RDWR, 0600);
     for (size_t at = 0; at < sizeof CALLS / sizeof *CALLS; at++) {
         fd = open("/etc/passwd", O_RDONLY);
         assert(fd >= 0);
         assert(read(fd, buffer, 1) == 1);
+        mapped = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0);
+        directory = opendir("/etc");
         call = CALLS[at].call;
         memset(stack, PAINT, SIZE);
         raise(SIGUSR1);
