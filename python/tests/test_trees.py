@@ -2,13 +2,16 @@
 
 import gc
 import os
+import shutil
+import subprocess
+import sys
 import threading
 import time
 import warnings
 from pathlib import Path
 
 import pytest
-from helpers import descriptors, python
+from helpers import HANG, descriptors, python, skip
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,10 +19,11 @@ import nowait
 
 
 @pytest.fixture(autouse=True, params=["cached", "ahead"])
-def how(request, monkeypatch):
+def how_name(request, monkeypatch):
     """The directories of the tests are cached; with "ahead" they are listed as if they were not."""
     if request.param == "ahead":
         monkeypatch.setattr("nowait._walk._SLOW", -1)
+    return request.param
 
 
 #: Directories are dictionaries; files, links and odd names are what their value says.
@@ -368,6 +372,48 @@ def test_a_deep_tree(tmp_path):
         os.mkdir(path)
     assert walked(nowait.walk, tmp_path) == walked(os.walk, tmp_path)
     assert walked(nowait.walk, tmp_path, topdown=False) == walked(os.walk, tmp_path, topdown=False)
+
+
+def test_each_directory_is_opened_at_most_twice(tmp_path, how_name):
+    """A path is as long as os.walk() can name it: deeper directories are an error of both."""
+    if shutil.which("strace") is None:
+        skip("strace is not installed: apt-get install strace")
+    levels = (os.pathconf(tmp_path, "PC_PATH_MAX") - len(str(tmp_path))) // 2 + 10
+    code = """
+import os, sys
+top, levels = sys.argv[1], int(sys.argv[2])
+at = os.open(top, os.O_RDONLY)
+for _ in range(levels):
+    os.mkdir("d", dir_fd=at)
+    at, above = os.open("d", os.O_RDONLY, dir_fd=at), at
+    os.close(above)
+"""
+    made = python(code, tmp_path, levels)
+    assert made.returncode == 0, made.stderr
+    code = """
+import errno, sys
+import nowait, nowait._walk
+if sys.argv[2] == "ahead":
+    nowait._walk._SLOW = -1
+errors = []
+walked = sum(1 for _ in nowait.walk(sys.argv[1], onerror=errors.append))
+assert [error.errno for error in errors] == [errno.ENAMETOOLONG], errors
+print(walked)
+"""
+    log = tmp_path.parent / f"{tmp_path.name}.log"
+    calls = "trace=open,openat,openat2"
+    command = ["strace", "-f", "-s", "0", "-e", calls, "-o", log, sys.executable, "-c", code, tmp_path, how_name]
+    # strace(1) does not see the calls of a ring.
+    environment = {**os.environ, "NOWAIT_BACKEND": "threads"}
+    walked = subprocess.run(command, capture_output=True, text=True, timeout=HANG, env=environment)
+    assert walked.returncode == 0, walked.stderr
+    directories = int(walked.stdout)
+    assert levels - 15 < directories < levels
+    opens = sum("O_DIRECTORY" in line for line in log.read_text().splitlines())
+    # The interpreter opens some directories itself.
+    assert directories <= opens <= 2 * directories + 100
+    # shutil.rmtree() is recursive.
+    subprocess.run(["rm", "-r", tmp_path / "d"], check=True)
 
 
 def test_a_walk_that_calls_itself(tmp_path):
