@@ -9,7 +9,7 @@ use std::path::{Component, Path};
 
 use nowait_ahead_policy::Learned;
 use nowait_page_cache::Stamp;
-use nowait_residency::cgroup::{Hierarchy, Version, memory_group};
+use nowait_residency::cgroup::{Controller, Hierarchy, Version, group_of};
 
 use crate::cache::snapshot::{MAX_RANGES, Snapshot, Writer};
 use crate::learn::command::Command;
@@ -221,10 +221,10 @@ pub fn values(text: &[u8], word: &str) {
     });
     assert_eq!(proc::number_of(text, word), number);
     for line in proc::lines(text) {
-        let _ = (memory_group(line), Mapping::of(line));
+        let _ = (group_of(line, Controller::Memory), Mapping::of(line));
         let _ = (proc::begins_mapping(line), proc::says_locked(line));
         assert!(proc::unescaped(line).as_os_str().len() <= line.len());
-        if let Some(hierarchy) = Hierarchy::of(line) {
+        if let Some(hierarchy) = Hierarchy::of(line, Controller::Memory) {
             let directory = hierarchy.directory(Path::new("/a"));
             assert!(directory.is_none_or(|it| it.starts_with(&hierarchy.point)));
         }
@@ -266,7 +266,7 @@ pub fn mounts(two: bool, root: &[u8], point: &[u8], group: &[u8], tags: u8, numb
         true => &b" - cgroup2 /dev/x rw,nsdelegate"[..],
         false => b" - cgroup /dev/x rw,memory",
     });
-    let hierarchy = Hierarchy::of(&line).expect("a hierarchy");
+    let hierarchy = Hierarchy::of(&line, Controller::Memory).expect("a hierarchy");
     let version = if two { Version::Two } else { Version::One };
     assert_eq!(hierarchy.version, version);
     assert_eq!(hierarchy.root.as_os_str().as_bytes(), root);
@@ -283,7 +283,7 @@ pub fn mounts(two: bool, root: &[u8], point: &[u8], group: &[u8], tags: u8, numb
     };
     line.extend(&group);
     let group = Path::new(OsStr::from_bytes(&group));
-    assert_eq!(memory_group(&line), Some((version, group)));
+    assert_eq!(group_of(&line, Controller::Memory), Some((version, group)));
     let directory = hierarchy.directory(group);
     let below = directory.as_ref().map(|it| {
         let below = it.strip_prefix(&hierarchy.point);

@@ -1,4 +1,4 @@
-//! The memory control groups that contain this process (cgroups(7)), and their limits.
+//! The control groups that contain this process (cgroups(7)), and their limits of memory or of tasks.
 //!
 //! /proc/self/cgroup has the groups of the process, one in each hierarchy, and /proc/self/mountinfo the
 //! places where the hierarchies are mounted. A limit of a group is also one of all groups below it.
@@ -28,9 +28,27 @@ impl Version {
     }
 }
 
-/// Parses a line of /proc/PID/cgroup. Returns the version of the hierarchy that has the memory
-/// controller, and the path of the group in it; `None` for other lines.
-pub fn memory_group(line: &[u8]) -> Option<(Version, &Path)> {
+/// A controller of control groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Controller {
+    /// The bytes of memory.
+    Memory,
+    /// The number of tasks: processes and threads.
+    Pids,
+}
+
+impl Controller {
+    fn name(self) -> &'static str {
+        match self {
+            Controller::Memory => "memory",
+            Controller::Pids => "pids",
+        }
+    }
+}
+
+/// Parses a line of /proc/PID/cgroup. Returns the version of the hierarchy that has the controller,
+/// and the path of the group in it; `None` for other lines.
+pub fn group_of(line: &[u8], controller: Controller) -> Option<(Version, &Path)> {
     // 4:cpu,memory:/user.slice, or 0::/user.slice
     let mut fields = line.splitn(3, |byte| *byte == b':');
     let (number, controllers) = (fields.next()?, fields.next()?);
@@ -38,10 +56,10 @@ pub fn memory_group(line: &[u8]) -> Option<(Version, &Path)> {
     if number == b"0" && controllers.is_empty() {
         return Some((Version::Two, path));
     }
-    has(controllers, "memory").then_some((Version::One, path))
+    has(controllers, controller.name()).then_some((Version::One, path))
 }
 
-/// A mounted hierarchy that may have the memory controller.
+/// A mounted hierarchy that may have a controller.
 #[derive(Debug)]
 pub struct Hierarchy {
     /// The version of the hierarchy.
@@ -53,8 +71,9 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// Parses a line of /proc/PID/mountinfo (proc_pid_mountinfo(5)); `None` for other mounts.
-    pub fn of(line: &[u8]) -> Option<Hierarchy> {
+    /// Parses a line of /proc/PID/mountinfo (proc_pid_mountinfo(5)); `None` for other mounts than those
+    /// that may have the controller.
+    pub fn of(line: &[u8], controller: Controller) -> Option<Hierarchy> {
         // 32 24 0:28 ROOT MOUNTPOINT options [tags] - TYPE source OPTIONS
         let mut words = line.split(|byte| *byte == b' ');
         let (root, point) = (words.nth(3)?, words.next()?);
@@ -62,7 +81,7 @@ impl Hierarchy {
         let (kind, options) = (words.next()?, words.nth(1).unwrap_or_default());
         let version = match kind {
             b"cgroup2" => Version::Two,
-            b"cgroup" if has(options, "memory") => Version::One,
+            b"cgroup" if has(options, controller.name()) => Version::One,
             _ => return None,
         };
         Some(Hierarchy {
@@ -94,7 +113,7 @@ fn has(list: &[u8], word: &str) -> bool {
         .any(|one| one == word.as_bytes())
 }
 
-/// A memory control group. Its hierarchy may have no memory controller, in version 2.
+/// A control group. Its hierarchy may have no controller, in version 2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// Its directory.
@@ -139,12 +158,18 @@ impl Group {
         Some(limit.saturating_sub(used.saturating_sub(files)))
     }
 
+    /// The number of tasks that may still be created in the group; `None` without a limit.
+    pub fn tasks_left(&self) -> Option<u64> {
+        let (limit, tasks) = (self.number("pids.max")?, self.number("pids.current")?);
+        Some(limit.saturating_sub(tasks))
+    }
+
     fn number(&self, file: &str) -> Option<u64> {
         proc::number(proc::read(self.directory.join(file)).trim_ascii())
     }
 }
 
-/// The memory control groups that contain a process: its own, and those above it that are visible.
+/// The control groups of a controller that contain a process: its own, and those above it that are visible.
 #[derive(Debug)]
 pub struct Groups {
     own: Option<Group>,
@@ -152,25 +177,32 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// The groups of this process at this moment.
-    pub fn of_this_process() -> Groups {
+    /// The groups of this process at this moment that may limit memory, or the number of tasks.
+    pub fn of_this_process(controller: Controller) -> Groups {
         Groups::of(
             &proc::read("/proc/self/cgroup"),
             &proc::read("/proc/self/mountinfo"),
+            controller,
             Hierarchy::is_visible,
         )
     }
 
     /// The groups in the contents of /proc/self/cgroup and /proc/self/mountinfo. Of several mounts of
     /// a hierarchy, the one that shows the most groups above the process counts.
-    fn of(cgroup: &[u8], mountinfo: &[u8], is_visible: impl Fn(&Hierarchy) -> bool) -> Groups {
-        let mounts = proc::lines(mountinfo).filter_map(Hierarchy::of);
+    fn of(
+        cgroup: &[u8],
+        mountinfo: &[u8],
+        controller: Controller,
+        is_visible: impl Fn(&Hierarchy) -> bool,
+    ) -> Groups {
+        let mounts = proc::lines(mountinfo).filter_map(|line| Hierarchy::of(line, controller));
         let mounts: Vec<Hierarchy> = mounts.filter(is_visible).collect();
         let mut groups = Groups {
             own: None,
             all: Vec::new(),
         };
-        for (version, path) in proc::lines(cgroup).filter_map(memory_group) {
+        let own = proc::lines(cgroup).filter_map(|line| group_of(line, controller));
+        for (version, path) in own {
             let of_version = || mounts.iter().filter(|mount| mount.version == version);
             let depth = |mount: &&Hierarchy| mount.root.components().count();
             let shown = of_version().filter(|mount| mount.directory(path).is_some());
@@ -187,7 +219,7 @@ impl Groups {
                 directory: directory.to_path_buf(),
                 version,
             }));
-            // In a system with both versions, the memory controller is in the first.
+            // In a system with both versions, the controller is in the first.
             if let Some(directory) = own
                 && (groups.own.is_none() || version == Version::One)
             {
@@ -198,7 +230,7 @@ impl Groups {
     }
 
     /// The group of the process. `None` if it is not visible: it is in no group, no hierarchy with the
-    /// memory controller is mounted, or the group is outside the mounts.
+    /// controller is mounted, or the group is outside the mounts.
     pub fn own(&self) -> Option<&Group> {
         self.own.as_ref()
     }
@@ -212,6 +244,11 @@ impl Groups {
     /// kernel can drop. `None` without a limit.
     pub fn available(&self) -> Option<u64> {
         self.all.iter().filter_map(Group::available).min()
+    }
+
+    /// The number of tasks that the process may still create. `None` without a limit.
+    pub fn tasks_left(&self) -> Option<u64> {
+        self.all.iter().filter_map(Group::tasks_left).min()
     }
 }
 
@@ -227,10 +264,10 @@ mod tests {
             let directory = hierarchy.directory(Path::new(group));
             directory.map(|it| it.display().to_string())
         };
-        let one = Hierarchy::of(v1).unwrap();
+        let one = Hierarchy::of(v1, Controller::Memory).unwrap();
         assert_eq!(one.version, Version::One);
         assert_eq!(directory(&one, "/b").unwrap(), "/sys/fs/cgroup/memory/b");
-        let two = Hierarchy::of(v2).unwrap();
+        let two = Hierarchy::of(v2, Controller::Memory).unwrap();
         assert_eq!(
             (two.version, two.root.as_path()),
             (Version::Two, Path::new("/a"))
@@ -240,9 +277,12 @@ mod tests {
             assert_eq!(directory(&two, elsewhere), None, "{elsewhere}");
         }
         let cpu = b"33 34 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu";
-        assert!(Hierarchy::of(cpu).is_none() && Hierarchy::of(b"").is_none());
+        assert!(
+            Hierarchy::of(cpu, Controller::Memory).is_none()
+                && Hierarchy::of(b"", Controller::Memory).is_none()
+        );
         let escaped = b"30 23 0:26 /a\\040b /mnt/a\\040-\\040b\\012\\134c\xff rw - cgroup2 none rw";
-        let escaped = Hierarchy::of(escaped).unwrap();
+        let escaped = Hierarchy::of(escaped, Controller::Memory).unwrap();
         assert_eq!(escaped.root, Path::new("/a b"));
         assert_eq!(escaped.point.as_os_str().as_bytes(), b"/mnt/a - b\n\\c\xff");
     }
@@ -257,12 +297,17 @@ mod tests {
             (b"0:", None),
         ] {
             let found = found.map(|(version, path)| (version, Path::new(path)));
-            assert_eq!(memory_group(line), found);
+            assert_eq!(group_of(line, Controller::Memory), found);
         }
     }
 
     fn groups(cgroup: &str, mountinfo: &str) -> Groups {
-        Groups::of(cgroup.as_bytes(), mountinfo.as_bytes(), |_| true)
+        Groups::of(
+            cgroup.as_bytes(),
+            mountinfo.as_bytes(),
+            Controller::Memory,
+            |_| true,
+        )
     }
 
     fn directories(cgroup: &str, mountinfo: &str) -> Vec<String> {
@@ -322,7 +367,12 @@ mod tests {
             "/part/c /part"
         );
         let hidden = |it: &Hierarchy| it.point != Path::new("/part");
-        let groups = Groups::of(b"0::/a/b/c\n", others.as_bytes(), hidden);
+        let groups = Groups::of(
+            b"0::/a/b/c\n",
+            others.as_bytes(),
+            Controller::Memory,
+            hidden,
+        );
         assert_eq!(groups.own, None);
     }
 

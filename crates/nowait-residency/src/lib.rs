@@ -1,7 +1,8 @@
-//! Facts about memory that this process may use: the limits of its control groups.
+//! Limits of this process: the memory that its control groups allow, and the tasks that it may create.
 //!
 //! ```
-//! let groups = nowait_residency::cgroup::Groups::of_this_process();
+//! use nowait_residency::cgroup::{Controller, Groups};
+//! let groups = Groups::of_this_process(Controller::Memory);
 //! match groups.limit() {
 //!     Some(bytes) => println!("at most {bytes} bytes"),
 //!     None => println!("no control group limits the memory"),
@@ -10,3 +11,4 @@
 
 pub mod cgroup;
 pub mod proc;
+pub mod tasks;

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use nowait_residency::cgroup::{Groups, Version};
+use nowait_residency::cgroup::{Controller, Groups, Version};
+use nowait_residency::tasks::tasks_left;
 
 const MIB: u64 = 1 << 20;
 /// The limit that a child has to see.
@@ -60,7 +61,7 @@ impl Drop for Nested {
 /// has to see the limit `expected`.
 fn sees(test: &str, limits: [u64; 2], expected: u64, script: &str) {
     if let Some(expected) = std::env::var_os(EXPECTED) {
-        let groups = Groups::of_this_process();
+        let groups = Groups::of_this_process(Controller::Memory);
         let expected = expected.to_str().unwrap().parse().unwrap();
         assert_eq!(groups.limit(), Some(expected), "{groups:?}");
         let available = groups.available().unwrap();
@@ -142,4 +143,49 @@ fn a_mount_of_another_group_is_not_taken_for_the_own_one() {
         return;
     }
     sees(name, [128 * MIB, 64 * MIB], 128 * MIB, script);
+}
+
+/// The directory of a hierarchy that has the pids controller for the groups below it.
+fn of_tasks() -> Option<&'static Path> {
+    let (one, two) = (
+        Path::new("/sys/fs/cgroup/pids"),
+        Path::new("/sys/fs/cgroup"),
+    );
+    let controllers = std::fs::read_to_string(two.join("cgroup.subtree_control"));
+    let has_pids = controllers.is_ok_and(|it| it.split_whitespace().any(|it| it == "pids"));
+    let found = [(one, one.exists()), (two, has_pids)];
+    found.into_iter().find(|it| it.1).map(|it| it.0)
+}
+
+#[test]
+fn the_tasks_that_a_group_allows_are_left() {
+    const MOST: u64 = 60;
+    if std::env::var_os(EXPECTED).is_some() {
+        let left = tasks_left().unwrap();
+        // This test, and the thread that runs it.
+        assert!((MOST - 10..=MOST - 2).contains(&left), "{left}");
+        return;
+    }
+    let name = format!("nowait-residency-tasks-{}", std::process::id());
+    let group = of_tasks().map(|root| Nested(root.join(name)));
+    let made = |it: &Nested| {
+        std::fs::create_dir(&it.0).is_ok() && std::fs::write(it.0.join("pids.max"), "60").is_ok()
+    };
+    let Some(group) = group.filter(made) else {
+        return slowdisk::skip_or_fail("a cgroup with a pids controller cannot be made");
+    };
+    let output = Command::new("sh")
+        .args(["-ec", "echo $$ >\"$OWN/cgroup.procs\" && exec \"$@\"", "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["the_tasks_that_a_group_allows_are_left", "--exact"])
+        .env("OWN", &group.0)
+        .env(EXPECTED, "60")
+        .output()
+        .unwrap();
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success() && out.contains("1 passed"),
+        "{out}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }

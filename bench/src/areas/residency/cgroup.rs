@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use nowait_cli::problem::Problem;
 use nowait_cli::proc;
-use nowait_residency::cgroup::{Hierarchy, Version, memory_group};
+use nowait_residency::cgroup::{Controller, Hierarchy, Version, group_of};
 use rustix::process::getppid;
 
 /// The cgroup of this process.
@@ -128,12 +128,12 @@ fn places() -> Vec<(PathBuf, Files)> {
     let mounts = proc::read("/proc/self/mountinfo");
     let own = proc::read("/proc/self/cgroup");
     let mut places = Vec::new();
-    for hierarchy in proc::lines(&mounts).filter_map(Hierarchy::of) {
+    for hierarchy in proc::lines(&mounts).filter_map(|line| Hierarchy::of(line, Controller::Memory)) {
         let files = match hierarchy.version {
             Version::One => V1,
             Version::Two => V2,
         };
-        let mut groups = proc::lines(&own).filter_map(memory_group);
+        let mut groups = proc::lines(&own).filter_map(|line| group_of(line, Controller::Memory));
         let group = groups.find(|(version, _)| *version == hierarchy.version);
         // The group is outside the mount in a container.
         let directory = hierarchy.directory(group.map_or(Path::new("/"), |(_, path)| path));

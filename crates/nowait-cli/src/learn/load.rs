@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use nowait_page_cache::{Allowed, Budget, FileRef, Stamp, proc};
+use nowait_residency::tasks::tasks_left;
 use rustix::fs::{Advice, AtFlags, Dir, DirEntry, FileType, Mode, OFlags, open, statat};
 
 use super::profile::{Entry, FileUse, Profile};
@@ -36,6 +37,8 @@ pub struct Loaded {
 }
 
 const THREADS: usize = 32;
+/// The part of the tasks that may still be created: the program needs the others.
+const PART_OF_TASKS: u64 = 4;
 /// So many paths are opened in the order of their inode numbers.
 const WINDOW: usize = 128;
 /// The kernel reads at least so many bytes for one advice, and not more than a disk takes at once.
@@ -109,6 +112,7 @@ pub fn load(profile: &Profile, directory: &Path, is_over: impl Fn() -> bool + Sy
     if !is_cached {
         std::thread::scope(|scope| {
             let threads = THREADS.min(loader.items.len().div_ceil(4));
+            let threads = threads_within(threads, tasks_left());
             for _ in 0..threads {
                 let thread = std::thread::Builder::new().name("load".to_owned());
                 // With fewer threads it takes longer.
@@ -128,6 +132,12 @@ pub fn load(profile: &Profile, directory: &Path, is_over: impl Fn() -> bool + Sy
         is_cached,
         time: began.elapsed(),
     }
+}
+
+/// At least one of these threads, and otherwise at most a part of the tasks that may still be created.
+fn threads_within(threads: usize, left: Option<u64>) -> usize {
+    let most = left.map_or(threads as u64, |left| left / PART_OF_TASKS);
+    threads.min((most as usize).max(1))
 }
 
 /// The work in order: a directory comes before its files.
@@ -263,6 +273,12 @@ fn parts(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn most_tasks_are_left_to_the_program() {
+        let threads = [None, Some(1000), Some(40), Some(0)].map(|left| threads_within(32, left));
+        assert_eq!(threads, [32, 32, 10, 1]);
+    }
 
     #[test]
     fn names_are_looked_up_by_directory() {

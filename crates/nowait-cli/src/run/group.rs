@@ -12,7 +12,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use nix::unistd::{SysconfVar, sysconf};
-use nowait_residency::cgroup::{self, Groups, Version};
+use nowait_residency::cgroup::{self, Controller, Groups, Version};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::name::shown;
@@ -299,7 +299,7 @@ fn has_groups(group: &Path) -> bool {
 
 /// The memory control group of this process.
 fn own_group() -> Result<cgroup::Group> {
-    let own = Groups::of_this_process().own().cloned();
+    let own = Groups::of_this_process(Controller::Memory).own().cloned();
     own.ok_or_else(|| {
         Error::other("this process has no memory control group, or it is not visible here")
     })

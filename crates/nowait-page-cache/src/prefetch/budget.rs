@@ -9,7 +9,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use nowait_residency::cgroup::Groups;
+use nowait_residency::cgroup::{Controller, Groups};
 
 use crate::proc;
 use crate::size::Size;
@@ -65,7 +65,7 @@ const LASTING_EIGHTHS: u64 = 7;
 impl Budget {
     /// Computes the budget for the first time.
     pub fn new(allowed: Allowed) -> Budget {
-        let groups = Groups::of_this_process();
+        let groups = Groups::of_this_process(Controller::Memory);
         Budget {
             allowed,
             available: available(&groups),
@@ -169,6 +169,6 @@ mod tests {
 
     #[test]
     fn a_machine_has_memory() {
-        assert!(available(&Groups::of_this_process()) > 0);
+        assert!(available(&Groups::of_this_process(Controller::Memory)) > 0);
     }
 }

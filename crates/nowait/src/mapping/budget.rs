@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nowait_residency::cgroup::Groups;
+use nowait_residency::cgroup::{Controller, Groups};
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::CapabilitySet;
 
@@ -126,6 +126,6 @@ fn default_limit() -> u64 {
     };
     let info = rustix::system::sysinfo();
     let memory = (info.totalram as u64).saturating_mul(info.mem_unit.into());
-    let of_groups = Groups::of_this_process().limit();
+    let of_groups = Groups::of_this_process(Controller::Memory).limit();
     own.min(memory.min(of_groups.unwrap_or(u64::MAX)) / 2)
 }
