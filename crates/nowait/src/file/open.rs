@@ -159,7 +159,7 @@ impl OpenOptions {
         ///   more than one window, a worker evicts. A process that ends earlier leaves the pages in
         ///   the cache.
         /// - Written data is evicted once it is written back. When the file is closed, a worker
-        ///   waits for that, at most for 2 seconds, and for at most 256 files at a time. To be sure,
+        ///   waits for that, at most for 8 seconds, and for at most 256 files at a time. To be sure,
         ///   call [`sync_data`](File::sync_data) before. Meanwhile the worker has a descriptor of the
         ///   file, of O_PATH.
         /// - Pages that another process reads first while the window is not yet evicted may be

@@ -17,7 +17,7 @@
 //!
 //! # Pages that stay
 //! The kernel does not evict a page that it reads or writes, or that a process has locked. After a file
-//! is closed, only such pages are evicted later, for two seconds at most: a page that was evicted once
+//! is closed, only such pages are evicted later, for eight seconds at most: a page that was evicted once
 //! may have been cached by another program since. It is asked which pages stayed right after each
 //! attempt, so a page that another program has cached between the two calls counts as one that stayed.
 //! mincore(2), unlike cachestat(2), does not report a page that is being read. With mincore(2) the pages
@@ -55,8 +55,8 @@ const IDLE: usize = 8;
 /// The files that are closed and have pages that could not be evicted yet. Each has a descriptor.
 const MAX_PENDING: usize = 256;
 /// The number of attempts to evict pages that the kernel reads, writes or has locked, and the pause
-/// before and after the first. Each later pause is twice the last: 2 seconds altogether.
-const ATTEMPTS: u32 = 12;
+/// before and after the first. Each later pause is twice the last: 8 seconds altogether.
+const ATTEMPTS: u32 = 14;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// The time for which the survey of a window without pages to evict is used.
 const MAX_AGE: Duration = Duration::from_secs(1);

@@ -336,8 +336,9 @@ fn a_file_that_grows_and_shrinks_leaves_no_pages_of_this_process() {
 
 #[test]
 fn pages_that_others_read_between_two_uses_stay() {
-    each(20 * MIB, |sample, engine, _| {
+    each(3 * MIB, |sample, engine, _| {
         arrange(sample, &BTreeSet::new());
+        // After a read of the whole file, no readahead is in progress, which mincore(2) would not report.
         check(&open(engine, &sample.path, false), sample, 0, 3 << 20);
         assert_kept(sample, &BTreeSet::new());
         wait_until("no eviction is left to do", || !is_held(&sample.path));
