@@ -390,18 +390,28 @@ fn each_command_has_a_profile_and_each_name() {
         found.unwrap_or_else(|| panic!("{name}: {listed}"))["runs"].as_u64()
     };
     assert_eq!((runs("a-name"), profiles.len()), (Some(2), 3));
+    // An argument may be a password.
+    home.learns(&["sh", "-c", ": secret"]).done();
     let text = run(&mut home.nowait(&["learn", "list"])).done();
+    let (has_name, program) = (
+        text.text().contains("a-name"),
+        text.text().contains("/sh\n"),
+    );
     assert!(
-        text.text().contains("a-name") && text.text().contains("sh -c :"),
+        has_name && program && !text.text().contains("secret"),
         "{text:?}"
     );
+    for profile in fs::read_dir(home.profiles()).unwrap() {
+        let profile = fs::read_to_string(profile.unwrap().path()).unwrap();
+        assert!(!profile.contains("secret"), "{profile}");
+    }
     let name = word(&home.profiles().join("a-name")).to_owned();
     assert_eq!(
         run(&mut home.nowait(&["learn", "forget", &name])).code,
         Some(1)
     );
     run(&mut home.nowait(&["learn", "forget", "a-name"])).done();
-    assert_eq!(count(), 2);
+    assert_eq!(count(), 3);
     let said = run(&mut home.nowait(&["learn", "show", "a-name"]));
     assert!(
         said.code == Some(1) && said.err.contains("nowait learn list"),
