@@ -146,7 +146,7 @@ impl Opener {
     /// let walk = opener.enter(&root, "walk", None)?;
     /// assert_eq!(&*walk.dir().path(), "src/walk");
     /// assert!(opener.enter(&root, "lib.rs", None).is_err());
-    /// # Ok::<(), nowait::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn root_dir(&self, path: impl AsRef<Path>) -> Arc<Dir> {
         Arc::new(Dir::root_at(path.as_ref().into(), self.root.id()))
