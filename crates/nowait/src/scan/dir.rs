@@ -222,7 +222,9 @@ mod tests {
 
     #[test]
     fn a_chain_knows_its_paths_and_ancestors() {
-        let directory = Directory::blocking_open(Path::new("src")).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().to_str().unwrap();
+        let directory = Directory::blocking_open(Path::new(root)).unwrap();
         let mut dirs = vec![Arc::new(Dir::root(&directory))];
         for level in 1..100_000_u64 {
             let parent = &dirs[dirs.len() - 1];
@@ -234,10 +236,10 @@ mod tests {
         for depth in depths {
             let dir = &dirs[depth];
             let names = (1..=depth).map(|level| format!("/{}", level % 10));
-            let path = format!("src{}", names.collect::<String>());
+            let path = format!("{root}{}", names.collect::<String>());
             assert_eq!(dir.path().as_os_str(), path.as_str());
             assert_eq!(dir.path_of(b"x"), Path::new(&path).join("x"));
-            assert_eq!(dir.name(), path["src".len()..].rsplit('/').next().unwrap());
+            assert_eq!(dir.name(), path[root.len()..].rsplit('/').next().unwrap());
             for above in depths {
                 let ancestor = dir.ancestor(above);
                 let expected = (above <= depth).then(|| &dirs[above]);
