@@ -67,6 +67,8 @@ struct State {
     beyond: u64,
     /// The number of files that the program has opened.
     opened: u64,
+    /// The number of names in [`FilesOfDirectory::opened_before`] of all directories.
+    opened_before: usize,
     /// The number of these that had been read.
     used: u64,
     /// The number of files that were read, and not used when the program left their directories.
@@ -174,9 +176,7 @@ const MIN_WASTED: u64 = 32;
 const MAX_THREADS: usize = 8;
 /// The number of files that a thread takes at a time.
 const BATCH: u64 = 16;
-/// The maximum number of names of a directory that the program opens before a walk finds them.
-const MAX_EARLY: usize = 10_000;
-/// The maximum number of files, and of directories.
+/// The maximum number of files, of directories, and of names that were opened before a walk found them.
 const MAX_FILES: usize = 1_000_000;
 
 impl Files {
@@ -240,7 +240,7 @@ impl Files {
                 continue;
             }
             let name = Path::new(entry.file_name());
-            if directory.opened_before.remove(name) {
+            if directory.opened_before.contains(name) {
                 continue;
             }
             let name: Arc<Path> = name.into();
@@ -273,8 +273,11 @@ impl Files {
                 Entry::Vacant(_) => return false,
             };
             let known = directory.names.get(name).copied();
-            if known.is_none() && directory.opened_before.len() < MAX_EARLY {
-                directory.opened_before.insert(name.into());
+            if known.is_none()
+                && state.opened_before < MAX_FILES
+                && directory.opened_before.insert(name.into())
+            {
+                state.opened_before += 1;
             }
             known
         };
@@ -980,6 +983,8 @@ mod tests {
         for n in 0..5 {
             assert!(!files.opened_name(id, Path::new(&format!("f{n}"))));
         }
+        // A directory may be walked twice.
+        find(&files, &directory);
         find(&files, &directory);
         for n in 5..10 {
             assert!(files.opened_name(id, Path::new(&format!("f{n}"))));

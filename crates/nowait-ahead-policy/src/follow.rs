@@ -241,7 +241,7 @@ impl Follower {
         if let Some((directory, name)) = self.listed_here(event) {
             self.opened += 1;
             let is_known = files.opened_name(directory, name);
-            return self.waited_for_file(event, &directory_of(event), directory, is_known);
+            return self.waited_for_file(event, directory, is_known);
         }
         let directory = directory_of(event);
         if let Some(id) = self.paths.get(&directory.path)
@@ -262,7 +262,7 @@ impl Follower {
         self.device = id.0;
         self.opened += 1;
         files.opened(file);
-        self.waited_for_file(event, &directory, id, known.is_some());
+        self.waited_for_file(event, id, known.is_some());
     }
 
     /// The directory that the thread has listed with the descriptor of an event, and the name of the file there. The program
@@ -277,15 +277,15 @@ impl Follower {
         Some((*id, name))
     }
 
-    /// Records the time that the program has waited for a file.
-    fn waited_for_file(&mut self, event: &Event, directory: &Event, id: Id, is_known: bool) {
+    /// Records the time that the program has waited for a file of this directory.
+    fn waited_for_file(&mut self, event: &Event, id: Id, is_known: bool) {
         let took = Duration::from_nanos(event.time);
         let is_slow = took >= SLOW && self.threads.has_slept(event.tid);
         if is_slow {
             self.disks.add_wait(id.0, took >= SEEK);
         }
         if (is_slow || !is_known && self.threads.has_read(event.tid))
-            && let Some(directory) = self.open(directory).filter(|it| it.id == id)
+            && let Some(directory) = self.open(&directory_of(event)).filter(|it| it.id == id)
         {
             self.waited(directory, is_slow);
         }
