@@ -131,7 +131,7 @@ static int refuse(void) {
 }
 
 static void *reads(void *arg) {
-    while (read(*(int *)arg, buffer, sizeof buffer) >= 0) {
+    while (read(*(int *)arg, buffer, sizeof buffer) > 0) {
     }
     return NULL;
 }
@@ -147,10 +147,13 @@ static int waits(const char *path) {
         pid_t child = -1;
         if (by_child && (child = fork()) == 0)
             reads(fd);
+        assert(!by_child || child > 0);
         if (!by_child)
             pthread_create(&thread, NULL, reads, fd);
         usleep(300000);
         close(*fd);
+        // Else the thread would read the second file: the child could not be killed while it waits for the thread.
+        assert(open("/dev/null", O_RDONLY) == *fd);
         printf("closed %d\n", by_child);
         if (by_child) {
             kill(child, SIGKILL);

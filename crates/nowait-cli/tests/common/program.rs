@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -98,7 +98,9 @@ pub fn compile(compiler: &str, source: &str, words: &[&str], directory: &Path) -
 
 /// The output and the exit code of a run.
 pub struct Said {
+    /// `None` if a signal has ended it.
     pub code: Option<i32>,
+    status: ExitStatus,
     pub out: Vec<u8>,
     pub err: String,
 }
@@ -106,7 +108,7 @@ pub struct Said {
 impl std::fmt::Debug for Said {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let out = String::from_utf8_lossy(&self.out);
-        write!(f, "exit code {:?}\n{out}\n{}", self.code, self.err)
+        write!(f, "{}\n{out}\n{}", self.status, self.err)
     }
 }
 
@@ -115,6 +117,7 @@ impl Said {
     pub fn of(output: &Output) -> Said {
         Said {
             code: output.status.code(),
+            status: output.status,
             out: output.stdout.clone(),
             err: String::from_utf8_lossy(&output.stderr).into_owned(),
         }
@@ -168,6 +171,7 @@ pub fn run_with(command: &mut Command, input: &[u8]) -> Said {
     };
     Said {
         code: status.code(),
+        status,
         out: read(out),
         err: String::from_utf8_lossy(&read(err)).into_owned(),
     }
