@@ -98,7 +98,8 @@ shared memory by which it reports are mapped in the program, and count for mlock
 a program, with these exceptions: ld.so(8) opens the library, and the library the shared memory, before the program starts; with --learn,
 /proc/self/maps and pagemap are open while a process ends or executes another program; and with --keep-cache, where the kernel has no
 cachestat(2) for a file (before Linux 6.5, on overlayfs and on EROFS), at most 2 MiB of it are mapped without access for a moment,
-unless mlockall(2) is in force. LD_PRELOAD has the text $PLATFORM, which ld.so(8) expands. A script that evaluates the value of the
+unless mlockall(2) is in force. The environment has
+LD_PRELOAD and names that begin with NOWAIT_. A program that watches files (inotify(7)) also sees that the helper opens and reads them. LD_PRELOAD has the text $PLATFORM, which ld.so(8) expands. A script that evaluates the value of the
 variable again must quote it. If the program opens a large directory that is not cached, `nowait run` lists it with many requests in flight, and loads some thousands
 of its inodes. If calls of stat(2) wait for the disk, it loads the inodes of the directory, and of the directories below it that
 the program enters. It stays a bounded number of inodes ahead. With --data, and if the program lists these directories and opens

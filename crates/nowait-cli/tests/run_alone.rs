@@ -2,99 +2,20 @@
 //! what they print about themselves.
 #![allow(unsafe_code)]
 
+#[path = "common/alone.rs"]
+mod alone;
 #[path = "common/program.rs"]
 mod program;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use program::{MIB, all_libraries, cold, compile, evict, open_directory, run, touch, word};
+use alone::{Alone, MODES, WITHOUT_GROUPS};
+use program::{MIB, all_libraries, cold, evict, open_directory, run, touch, word};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
 use slowdisk::{Filesystem, TestMount};
-use tempfile::TempDir;
-
-/// The ways in which a program is run. The first one is without `nowait run`.
-const MODES: [&[&str]; 8] = [
-    &[],
-    &["--ahead"],
-    &["--data"],
-    &["--keep-cache"],
-    &["--stats"],
-    &["--learn=alone"],
-    // With a profile.
-    &["--learn=alone"],
-    &["--aio"],
-];
-
-/// Control groups are hidden, so that files are surveyed.
-const WITHOUT_GROUPS: [&str; 6] = [
-    "unshare",
-    "--mount",
-    "sh",
-    "-c",
-    "mount -t tmpfs none /sys/fs/cgroup && exec \"$@\"",
-    "sh",
-];
-
-/// The program, and a place for profiles.
-struct Alone {
-    program: PathBuf,
-    directory: TempDir,
-}
-
-impl Alone {
-    fn new() -> Alone {
-        Alone::of("alone.c")
-    }
-
-    /// A program of tests/c.
-    fn of(source: &str) -> Alone {
-        let directory = open_directory();
-        let words = ["-std=gnu11", "-D_GNU_SOURCE"];
-        let program = compile("cc", source, &words, directory.path());
-        Alone { program, directory }
-    }
-
-    /// The program in a mode, with `before` in front of all.
-    fn command(&self, mode: &[&str], before: &[&str], words: &[&str]) -> Command {
-        let mut all: Vec<&str> = before.to_vec();
-        if !mode.is_empty() {
-            all.extend([env!("CARGO_BIN_EXE_nowait"), "run"]);
-            all.extend(mode);
-            all.push("--");
-        }
-        all.push(word(&self.program));
-        all.extend(words);
-        let mut command = Command::new(all[0]);
-        command.args(&all[1..]);
-        command.env("NOWAIT_LIBRARY_DIR", all_libraries());
-        command.env("XDG_CACHE_HOME", self.directory.path());
-        command.current_dir("/usr");
-        command
-    }
-
-    /// Compares what the program prints in each mode.
-    fn compare(&self, before: &[&str], words: &[&str]) -> String {
-        let said = |mode: &&[&str]| {
-            let said = run(&mut self.command(mode, before, words));
-            assert_eq!(said.code, Some(0), "{mode:?}: {said:?}");
-            said.text().to_owned()
-        };
-        let all: Vec<String> = MODES.iter().map(said).collect();
-        for (mode, said) in MODES.iter().zip(&all) {
-            assert_eq!(*said, all[0], "{mode:?}");
-        }
-        if rustix::process::geteuid().is_root() {
-            let before = [&WITHOUT_GROUPS, before].concat();
-            let surveyed = run(&mut self.command(&["--keep-cache"], &before, words));
-            assert_eq!(surveyed.code, Some(0), "surveys: {surveyed:?}");
-            assert_eq!(surveyed.text(), all[0], "surveys");
-        }
-        all[0].clone()
-    }
-}
 
 fn first_line(child: &mut Child) -> BufReader<std::process::ChildStdout> {
     let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -330,10 +251,7 @@ fn the_library_calls_neither_lseek_nor_statfs() {
         return slowdisk::skip_or_fail("strace is missing, or not root");
     }
     let alone = Alone::of("notices.c");
-    let traced = Alone {
-        program: "strace".into(),
-        directory: open_directory(),
-    };
+    let traced = Alone::named("strace");
     // A filesystem without a device.
     let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
     std::fs::write(file.path(), [7; 20_000]).unwrap();

@@ -100,7 +100,7 @@ pub fn compile(compiler: &str, source: &str, words: &[&str], directory: &Path) -
 pub struct Said {
     /// `None` if a signal has ended it.
     pub code: Option<i32>,
-    status: ExitStatus,
+    pub status: ExitStatus,
     pub out: Vec<u8>,
     pub err: String,
 }
