@@ -195,10 +195,10 @@ test-powercut-short: ## the same with 5 guests
 	scripts/install-deps.sh --kernels
 	scripts/test-powercut.sh --rounds 5
 
-test-suites: ## test-suites of coreutils, findutils, tar, rsync and git under nowait run, as without it: 2 hours
+test-suites: ## test-suites of coreutils, findutils, tar, rsync and git in each mode of nowait run, as without it: 7 hours
 	scripts/test-suites.sh
 
-test-suites-short: ## the same for a part of the suite of tar: 3 minutes
+test-suites-short: ## a part of the suite of tar in three modes: 4 minutes
 	scripts/test-suites.sh --short
 
 test-samba: samba ## the Samba module: bytes, ends, credentials, smbtorture; needs root: 10 minutes

@@ -4,18 +4,19 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-usage: scripts/test-suites.sh [--short] [--data] [PROGRAM...]
+usage: scripts/test-suites.sh [--short] [--mode MODE]... [PROGRAM...]
 
 Fetches Debian's source packages of coreutils, findutils, tar, rsync and git (or of the PROGRAMs among them), builds
-them below target/suites, and runs their test-suites twice: without a preload, and under `nowait run --ahead`. Prints
+them below target/suites, and runs their test-suites without a preload, and in the modes of `nowait run`. Prints
 how many tests passed, failed and were skipped. Fails if a test passes without it and not with it. Sources and builds
 are kept.
 
-  --short   selected tests of tar: 3 minutes
-  --data    under `nowait run --ahead --data`, which reads files ahead, too
+  --mode MODE   ahead, data, keep-cache, learn, learnt (a second run, with the profile of the first one) or aio; all
+                without this option
+  --short       selected tests of tar, in the modes data, keep-cache and learn: 4 minutes
 
 The suites run as an ordinary user: as the user nobody if this script is started by root. All results are in
-target/suites/PROGRAM.without and PROGRAM.with, one test a line, and the output in *.log.
+target/suites/PROGRAM.without and PROGRAM.MODE, one test a line, and the output in *.log.
 
 The programs have the preload in all tests but some of coreutils: the tests of env and printenv that begin with an empty
 environment, and those of rm, cp, df, csplit and ls that set LD_PRELOAD to a library of their own.
@@ -24,12 +25,20 @@ USAGE
 
 all=(coreutils findutils tar rsync git)
 short=
-ahead=(--ahead)
+# An ordinary user has no control groups: --keep-cache surveys files.
+declare -A words=(
+    [ahead]=--ahead [data]=--data [keep-cache]=--keep-cache [learn]=--learn=suite [learnt]=--learn=suite [aio]=--aio
+)
+modes=()
 programs=()
 while (($#)); do
     case $1 in
         --short) short=1 ;;
-        --data) ahead+=(--data) ;;
+        --mode)
+            [[ ${2-} && ${words[$2]-} ]] || { usage >&2; exit 2; }
+            modes+=("$2")
+            shift
+            ;;
         -h | --help) usage; exit 0 ;;
         -*) usage >&2; exit 2 ;;
         *) programs+=("$1") ;;
@@ -39,6 +48,9 @@ done
 if ((${#programs[@]} == 0)); then
     if [[ $short ]]; then programs=(tar); else programs=("${all[@]}"); fi
 fi
+if ((${#modes[@]} == 0)); then
+    if [[ $short ]]; then modes=(data keep-cache learn); else modes=(ahead data keep-cache learn learnt aio); fi
+fi
 for program in "${programs[@]}"; do
     [[ " ${all[*]} " == *" $program "* ]] || { usage >&2; exit 2; }
 done
@@ -46,10 +58,10 @@ done
 cd "$(dirname "$0")/.."
 scripts/install-deps.sh --suites
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-cargo build --quiet -p nowait-cli -p nowait-ahead
+cargo build --quiet -p nowait-cli -p nowait-ahead -p nowait-aio
 suites=$target/suites
 mkdir -p "$suites"
-cp "$target"/debug/{nowait,libnowait_ahead.so} "$suites"
+cp "$target"/debug/{nowait,libnowait_ahead.so,libnowait_aio.so} "$suites"
 scripts/preload-directory.sh "$suites" libnowait_aio.so
 as_user=()
 if ((EUID == 0)); then
@@ -169,21 +181,25 @@ counts_calls='coreutils/tests/ls/stat-free-symlinks PASS'
 worse=0
 for program in "${programs[@]}"; do
     prepare "$program"
-    for way in without with; do
+    rm -rf "$suites/profiles"
+    for way in without "${modes[@]}"; do
         runner=()
-        [[ $way == with ]] && runner=(env NOWAIT_LIBRARY_DIR="$suites" "$suites/nowait" run "${ahead[@]}" --stats --)
+        if [[ $way != without ]]; then
+            runner=(env NOWAIT_LIBRARY_DIR="$suites" XDG_CACHE_HOME="$suites/profiles")
+            runner+=("$suites/nowait" run "${words[$way]}" --stats --)
+        fi
         started=$SECONDS
         (check "$program" "${runner[@]}") >"$program.$way.log" 2>&1
         results "$program" "$program.$way.log" >"$program.$way"
         [[ -s $program.$way ]] || { echo "test-suites: $program has no results: see $suites/$program.$way.log" >&2; exit 1; }
         echo "$program $way: $(count "$program.$way"); $((SECONDS - started)) s"
+        sed -n 's/^nowait: the program called/  it called/p' "$program.$way.log"
+        lost=$(comm -23 <(grep ' PASS$' "$program.without") <(grep ' PASS$' "$program.$way") | grep -vxF "$counts_calls" || true)
+        if [[ $lost ]]; then
+            echo "$program: these tests pass without nowait run, and not with ${words[$way]}:" >&2
+            echo "$lost" >&2
+            worse=1
+        fi
     done
-    sed -n 's/^nowait: the program called/  it called/p' "$program.with.log"
-    lost=$(comm -23 <(grep ' PASS$' "$program.without") <(grep ' PASS$' "$program.with") | grep -vxF "$counts_calls" || true)
-    if [[ $lost ]]; then
-        echo "$program: these tests pass without nowait run, and not with it:" >&2
-        echo "$lost" >&2
-        worse=1
-    fi
 done
 exit $worse

@@ -6,7 +6,7 @@ import pytest
 from helpers import python
 
 STOPPED = """
-import asyncio, contextlib, os, signal, sys
+import asyncio, contextlib, os, signal, sys, time
 from nowait import asyncio_files
 
 path, server, what = sys.argv[1], int(sys.argv[2]), sys.argv[3]
@@ -16,7 +16,7 @@ async def call(file):
         return await file.read_at(0, 1 << 20)
     if what == "all":
         return await file.read()
-    opened = await asyncio_files.open(path, "ab")
+    opened = await asyncio_files.open(path if what == "open" else descriptor, "ab")
     # It is opened, and closed with the error of close(2).
     with contextlib.suppress(OSError):
         await opened.close()
@@ -25,7 +25,12 @@ async def call(file):
 async def main():
     file = await asyncio_files.open(path, "rb")
     assert await file.read_at(0, 1) == b"b"
+    global descriptor
+    descriptor = os.open(path, os.O_WRONLY)
     os.kill(server, signal.SIGSTOP)
+    # A signal is not there at once.
+    while ") T " not in open(f"/proc/{server}/stat").read():
+        time.sleep(0.001)
     task = asyncio.ensure_future(call(file))
     for _ in range(50):
         await asyncio.sleep(0.001)
@@ -38,7 +43,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("what", ["read", "all", "open"])
+@pytest.mark.parametrize("what", ["read", "all", "open", "descriptor"])
 def test_the_loop_goes_on_while_the_server_does_not_answer(served, what):
     folder, server = served("--fs", "flush")
     fd = os.open(folder / "file", os.O_CREAT | os.O_WRONLY)

@@ -402,7 +402,7 @@ print(walked)
 """
     log = tmp_path.parent / f"{tmp_path.name}.log"
     calls = "trace=open,openat,openat2"
-    command = ["strace", "-f", "-s", "0", "-e", calls, "-o", log, sys.executable, "-c", code, tmp_path, how_name]
+    command = ["strace", "-f", "--seccomp-bpf", "-s", "0", "-e", calls, "-o", log, sys.executable, "-c", code, tmp_path, how_name]
     # strace(1) does not see the calls of a ring.
     environment = {**os.environ, "NOWAIT_BACKEND": "threads"}
     walked = subprocess.run(command, capture_output=True, text=True, timeout=HANG, env=environment)

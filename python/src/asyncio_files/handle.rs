@@ -72,7 +72,8 @@ impl Handle {
     fn of_descriptor(py: Python<'_>, descriptor: i32, closes: bool) -> PyResult<Handle> {
         let _guard = hang::guard();
         let object = descriptor.into_pyobject(py)?.into_any();
-        match nowait::Handle::try_new(paths::take(&object, descriptor)?) {
+        let taken = paths::take(&object, descriptor)?;
+        match py.detach(|| nowait::Handle::try_new(taken)) {
             Ok(open) => Ok(Handle::of(open, closes)),
             Err((error, descriptor)) => {
                 if !closes {

@@ -154,33 +154,48 @@ async def _handle(
     if isinstance(file, int):
         if file < 0:
             raise ValueError("negative file descriptor")
-        if isdir(os.fstat(file).st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file)
-        return Handle.of_descriptor(file, closefd)
+        # A server may keep a call that asks for the kind of the file.
+        return await _in_thread(executor, partial(_of_descriptor, file, closefd), Handle.take_descriptor)
     if opener is None:
         return await open_handle(file, flags)
-    call = Call(lambda: opener(file, flags))  # type: ignore[arg-type]
+    return await _in_thread(executor, partial(_of_opener, opener, file, flags), Handle.release)
+
+
+async def _in_thread(
+    executor: Executor | None, opens: Callable[[], Handle], undo: Callable[[Handle], object]
+) -> Handle:
+    """Opens a file in a thread. A cancelled open() is undone."""
+    call = Call(opens)
+
+    def give_up(failed: BaseException | None) -> None:
+        if failed is None:
+            undo(call.result())
+
     loop = asyncio.get_running_loop()
     loop.run_in_executor(executor, call).add_done_callback(call.has_run)
     try:
         await call.ended()
     except BaseException:
         if not call.take_back():
-            call.add_done_callback(partial(_close_opened, call))
+            call.add_done_callback(give_up)
         raise
-    descriptor = call.result()
+    return call.result()  # type: ignore[no-any-return]
+
+
+def _of_descriptor(file: int, closefd: bool) -> Handle:
+    if isdir(os.fstat(file).st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file)
+    return Handle.of_descriptor(file, closefd)
+
+
+def _of_opener(opener: Opener, file: Path, flags: int) -> Handle:
+    descriptor = opener(file, flags)  # type: ignore[arg-type]
     if not isinstance(descriptor, int):
         raise TypeError("expected integer from opener")
     if descriptor < 0:
         raise ValueError(f"opener returned {descriptor}")
     os.set_inheritable(descriptor, False)
     return Handle.of_descriptor(descriptor)
-
-
-def _close_opened(call: Call, failed: BaseException | None) -> None:
-    """Closes the descriptor of an open() that was cancelled."""
-    if failed is None:
-        os.close(call.result())
 
 
 def _kind(handle: Handle, opened: Opened) -> type[BinaryFile] | type[TextFile]:
