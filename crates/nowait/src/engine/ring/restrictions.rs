@@ -1,0 +1,92 @@
+//! Restrictions of a task (Linux 7.0): the operations and flags that its rings may not use.
+//!
+//! A sandbox restricts a task with `IORING_REGISTER_RESTRICTIONS` or `IORING_REGISTER_BPF_FILTER` of
+//! io_uring_register(2) and the descriptor −1. The kernel completes a request that is not allowed with
+//! EACCES, which may also be the result of the operation. The probe of operations does not know the
+//! restrictions.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use io_uring::{IoUring, opcode, types};
+
+use super::{Returned, Ring};
+use crate::sys::Errno;
+
+/// User data of the tried requests.
+const TRIED: u64 = u64::MAX;
+/// User data that no request has.
+const NONE: u64 = u64::MAX - 1;
+
+/// Tries the requests that each ring needs: a read of its eventfd and a cancel request. `event` counts 0
+/// before and afterwards.
+///
+/// # Errors
+/// EACCES if one of them is not allowed, or the errno of io_uring_enter(2).
+pub(super) fn try_needed(ring: &mut IoUring, event: &OwnedFd) -> io::Result<()> {
+    rustix::io::write(event, &1u64.to_ne_bytes())?;
+    let mut count = Box::new([0u8; 8]);
+    let read = opcode::Read::new(types::Fd(event.as_raw_fd()), count.as_mut_ptr(), 8);
+    let entries = [
+        read.build().user_data(TRIED),
+        opcode::AsyncCancel::new(NONE).build().user_data(TRIED),
+    ];
+    // SAFETY: Assumption: `count` lives until the read has completed, or is leaked. The cancel request
+    // points to no memory.
+    let pushed = unsafe { ring.submission().push_multiple(&entries) };
+    pushed.map_err(|_| Errno::BUSY)?;
+    let (mut completed, mut is_refused) = (0, false);
+    while completed < entries.len() {
+        match ring.submit_and_wait(1) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                std::mem::forget(count);
+                return Err(error);
+            }
+            // A refused request ends the submission. The next call submits the rest.
+            Ok(_) => {}
+        }
+        for entry in ring.completion() {
+            completed += 1;
+            is_refused |= entry.result() == -Errno::ACCESS.raw_os_error();
+        }
+    }
+    match is_refused {
+        true => Err(Errno::ACCESS.into()),
+        false => Ok(()),
+    }
+}
+
+impl Ring {
+    /// Handles EACCES of an operation. A worker repeats an operation that changes nothing if it is refused.
+    /// Another one is done by a worker only if it has not begun: the ring also refuses the same request
+    /// without a file. `None` if the operation is not done yet.
+    #[cold]
+    pub(super) fn refused(
+        &mut self,
+        index: u32,
+        result: Result<usize, Errno>,
+        out: &mut impl FnMut(Returned),
+    ) -> Option<Result<usize, Errno>> {
+        let slot = self.slots.get_mut(index);
+        let was_probe = std::mem::take(&mut slot.is_probe);
+        let is_denied = result == Err(Errno::ACCESS);
+        let body = &slot.request.as_ref()?.op.body;
+        if body.progress.stopped.is_some() || (was_probe && !is_denied) {
+            return Some(Err(Errno::ACCESS));
+        }
+        if was_probe || !body.kind.may_have_begun() {
+            if let Some(request) = self.slots.remove(index) {
+                out(Returned::Worker(request));
+            }
+            return None;
+        }
+        slot.is_probe = true;
+        if self.prepare(index) {
+            return None;
+        }
+        self.slots.get_mut(index).is_probe = false;
+        Some(Err(Errno::ACCESS))
+    }
+}
