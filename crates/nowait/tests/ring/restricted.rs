@@ -3,7 +3,7 @@
 
 use io_uring::opcode;
 use nowait::buffer::{Buffer, Source};
-use nowait::engine::{Backend, Engine, Options};
+use nowait::engine::{Backend, Engine, Options, RingSupport};
 use nowait::op::{
     Advice, Fadvise, Fallocate, FallocateMode, Fsync, Op, Read, Readv, Statx, SyncFileRange,
     SyncRange, Write, Writev,
@@ -127,6 +127,10 @@ fn workers_do_the_operations_that_a_ring_may_not() {
             assert_ne!(read.provenance.served_by, ServedBy::Worker, "{read:?}");
             assert_eq!(bytes_of(read), pattern(0, LEN));
         });
+        let support = RingSupport::probe().expect("a ring");
+        let supported = support.operations.iter().filter(|(_, has)| *has);
+        let names: Vec<&str> = supported.map(|(name, _)| *name).collect();
+        assert_eq!(names, ["read"]);
         let engine = Engine::new().expect("an engine");
         assert_eq!(engine.backend(), Backend::Uring, "{}", engine.why());
         let mut options = OpenOptions::new();

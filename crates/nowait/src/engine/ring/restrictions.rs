@@ -58,6 +58,31 @@ pub(super) fn try_needed(ring: &mut IoUring, event: &OwnedFd) -> io::Result<()> 
     }
 }
 
+/// Returns true if an operation with this opcode is not allowed. It is tried without a file and without
+/// memory. No request is in flight before and afterwards.
+pub(super) fn is_denied(ring: &mut IoUring, opcode: u8) -> bool {
+    let mut entry = opcode::Nop::new().build();
+    // SAFETY: Assumption: an entry is a `struct io_uring_sqe`, whose first byte is the opcode. The descriptor
+    // of a no-op is −1, all other fields are 0: the kernel accesses neither a file nor memory.
+    let pushed = unsafe {
+        *std::ptr::from_mut(&mut entry).cast::<u8>() = opcode;
+        ring.submission().push(&entry)
+    };
+    if pushed.is_err() {
+        return false;
+    }
+    loop {
+        match ring.submit_and_wait(1) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return false,
+            Ok(_) => {}
+        }
+        if let Some(entry) = ring.completion().next() {
+            return entry.result() == -Errno::ACCESS.raw_os_error();
+        }
+    }
+}
+
 impl Ring {
     /// Handles EACCES of an operation. A worker repeats an operation that changes nothing if it is refused.
     /// Another one is done by a worker only if it has not begun: the ring also refuses the same request
