@@ -26,7 +26,7 @@ short_tests=(nowait read::bytes read::cached_read read::strict read::overlay rea
     read::provenance read::residency read::residency_calls read::direct read::erofs engine::contract
     engine::dropped_future engine::cancel engine::deadline ring::polled)
 # With --short: those on the newest kernel.
-short_newest=(read::bytes read::cached_read read::overlay read::residency read::erofs engine::contract ring::restricted)
+short_newest=(read::cached_read read::erofs engine::contract ring::restricted)
 
 # Programs that tests call. A program that this machine lacks is missing in the guest; its tests then skip.
 tools=(mkfs.ext4 mkfs.xfs mkfs.btrfs mkfs.erofs mount umount losetup fusermount3 setfattr getfattr chattr)

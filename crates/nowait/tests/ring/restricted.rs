@@ -1,6 +1,8 @@
 //! A sandbox restricts the operations and flags that the rings of a task may use (Linux 7.0). Workers do the others.
 #![allow(unsafe_code, reason = "io_uring_register(2), prctl(2)")]
 
+use std::time::Duration;
+
 use io_uring::opcode;
 use nowait::buffer::{Buffer, Source};
 use nowait::engine::{Backend, Engine, Options, RingSupport};
@@ -8,6 +10,7 @@ use nowait::op::{
     Advice, Fadvise, Fallocate, FallocateMode, Fsync, Op, Read, Readv, Statx, SyncFileRange,
     SyncRange, Write, Writev,
 };
+use nowait::support::Kernel;
 use nowait::{Completion, ErrorKind, Handle, OpenOptions, RwFlags, ServedBy, StatxMask};
 use slowdisk::ServedFlush;
 
@@ -215,4 +218,22 @@ fn a_sync_that_fails_with_eacces_is_not_repeated() {
         let error = done.result.unwrap_err();
         assert_ne!(error.kind(), ErrorKind::Cancelled);
     });
+}
+
+/// The requests that are tried on a new ring need no more room.
+#[test]
+fn an_engine_for_one_operation_has_a_ring() {
+    if !Kernel::get().io_uring.is_yes() {
+        return slowdisk::skip_or_fail("no io_uring");
+    }
+    let dir = scratch();
+    let file = handle_rw(&patterned(dir.path(), "file", LEN));
+    let options = Options::new().depth(1).backend(Backend::Uring);
+    for options in [options.clone(), options.sqpoll(Duration::from_millis(1))] {
+        let mut engine = options.build_local().expect("a ring");
+        for _ in 0..3 {
+            let read = one(&mut engine, Read::new(&file, Box::new(vec![0u8; LEN]), 0));
+            assert_eq!(bytes_of(read), pattern(0, LEN));
+        }
+    }
 }

@@ -9,15 +9,15 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::{IoUring, opcode, squeue, types};
 
 use super::{Returned, Ring};
 use crate::sys::Errno;
 
-/// User data of the tried requests.
-const TRIED: u64 = u64::MAX;
 /// User data that no request has.
-const NONE: u64 = u64::MAX - 1;
+const NONE: u64 = u64::MAX;
+/// The result of a request that is not allowed.
+const DENIED: i32 = -libc::EACCES;
 
 /// Tries the requests that each ring needs: a read of its eventfd and a cancel request. `event` counts 0
 /// before and afterwards.
@@ -27,32 +27,15 @@ const NONE: u64 = u64::MAX - 1;
 pub(super) fn try_needed(ring: &mut IoUring, event: &OwnedFd) -> io::Result<()> {
     rustix::io::write(event, &1u64.to_ne_bytes())?;
     let mut count = Box::new([0u8; 8]);
-    let read = opcode::Read::new(types::Fd(event.as_raw_fd()), count.as_mut_ptr(), 8);
-    let entries = [
-        read.build().user_data(TRIED),
-        opcode::AsyncCancel::new(NONE).build().user_data(TRIED),
-    ];
-    // SAFETY: Assumption: `count` lives until the read has completed, or is leaked. The cancel request
-    // points to no memory.
-    let pushed = unsafe { ring.submission().push_multiple(&entries) };
-    pushed.map_err(|_| Errno::BUSY)?;
-    let (mut completed, mut is_refused) = (0, false);
-    while completed < entries.len() {
-        match ring.submit_and_wait(1) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => {
-                std::mem::forget(count);
-                return Err(error);
-            }
-            // A refused request ends the submission. The next call submits the rest.
-            Ok(_) => {}
-        }
-        for entry in ring.completion() {
-            completed += 1;
-            is_refused |= entry.result() == -Errno::ACCESS.raw_os_error();
-        }
+    let read = opcode::Read::new(types::Fd(event.as_raw_fd()), count.as_mut_ptr(), 8).build();
+    // SAFETY: Assumption: `count` lives until the read has completed, or is leaked.
+    let is_read = unsafe { alone(ring, &read) };
+    if is_read.is_err() {
+        std::mem::forget(count);
     }
-    match is_refused {
+    let cancel = opcode::AsyncCancel::new(NONE).build();
+    // SAFETY: a cancel request points to no memory.
+    match [is_read?, unsafe { alone(ring, &cancel) }?].contains(&DENIED) {
         true => Err(Errno::ACCESS.into()),
         false => Ok(()),
     }
@@ -64,21 +47,34 @@ pub(super) fn is_denied(ring: &mut IoUring, opcode: u8) -> bool {
     let mut entry = opcode::Nop::new().build();
     // SAFETY: Assumption: an entry is a `struct io_uring_sqe`, whose first byte is the opcode. The descriptor
     // of a no-op is −1, all other fields are 0: the kernel accesses neither a file nor memory.
-    let pushed = unsafe {
+    let result = unsafe {
         *std::ptr::from_mut(&mut entry).cast::<u8>() = opcode;
-        ring.submission().push(&entry)
+        alone(ring, &entry)
     };
-    if pushed.is_err() {
-        return false;
+    matches!(result, Ok(DENIED))
+}
+
+/// Makes one request of a ring that has no other, and returns its result. It needs a single entry of the
+/// queue, which may have no more.
+///
+/// # Errors
+/// The errno of io_uring_enter(2). The request may be in flight.
+///
+/// # Safety
+/// Memory that the entry points to must stay valid until the request has completed.
+unsafe fn alone(ring: &mut IoUring, entry: &squeue::Entry) -> io::Result<i32> {
+    // SAFETY: the caller's obligation.
+    while unsafe { ring.submission().push(entry) }.is_err() {
+        // The thread of SQPOLL frees an entry after the completion.
+        std::thread::yield_now();
     }
     loop {
         match ring.submit_and_wait(1) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return false,
-            Ok(_) => {}
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
         }
         if let Some(entry) = ring.completion().next() {
-            return entry.result() == -Errno::ACCESS.raw_os_error();
+            return Ok(entry.result());
         }
     }
 }
