@@ -56,7 +56,9 @@ static int state(void)
     closedir(descriptors);
     char directory[4096];
     printf("directory %s\n", getcwd(directory, sizeof directory));
-    for (const char **prefix = (const char *[]){"Sig", "Shd", "Seccomp", "NoNewPrivs", "Threads", "Umask", NULL}; *prefix; prefix++)
+    // Not SigQ, which counts the signals of all processes of the user.
+    for (const char **prefix = (const char *[]){"SigP", "SigB", "SigI", "SigC", "Shd", "Seccomp", "NoNewPrivs", "Threads", "Umask", NULL};
+         *prefix; prefix++)
         print_file("/proc/self/status", *prefix);
     print_file("/proc/self/limits", "Max");
     print_file("/proc/self/oom_score_adj", "");
