@@ -15,6 +15,7 @@ mod cancel;
 mod enter;
 pub(super) mod operations;
 pub(super) mod options;
+mod refused;
 mod registrations;
 mod restrictions;
 pub(super) mod setup;
