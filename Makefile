@@ -160,15 +160,15 @@ sanitizers-short: ## the same with fewer tests
 sanitizers-address: ## AddressSanitizer alone, with fewer tests
 	scripts/sanitize.sh --short address
 
-test-kernels: ## the library's tests on Linux 6.1, 6.12 and the newest of Debian unstable, in QEMU
+test-kernels: ## tests of library, preload and C on Linux 6.1, 6.12 and the newest of Debian unstable, in QEMU; needs root: 6 hours
 	scripts/install-deps.sh --kernels
 	scripts/test-kernels.sh
 
-test-kernels-short: ## the same with fewer tests, on 6.1 and 6.12
+test-kernels-short: ## a part of the library's tests on the same kernels: 10 minutes
 	scripts/install-deps.sh --kernels
 	scripts/test-kernels.sh --short
 
-test-kernels-capi: ## the C library's tests on Linux 6.1 and 6.12, in QEMU: 1 minute
+test-kernels-capi: ## the C library's tests on the same kernels: 2 minutes
 	scripts/install-deps.sh --kernels
 	cargo build --release -p nowait-capi
 	mkdir -p $(target)/capi/tests
@@ -176,7 +176,7 @@ test-kernels-capi: ## the C library's tests on Linux 6.1 and 6.12, in QEMU: 1 mi
 		$(or $(CC),cc) -std=gnu11 -O1 -Wall -Wextra -pthread -o $(target)/capi/tests/$$name crates/nowait-capi/tests/c/$$name.c \
 			-I crates/nowait-capi/include $(target)/release/libnowait_capi.a -lm -ldl || exit 1; \
 	done
-	scripts/test-kernels.sh --kernel 6.1 --kernel 6.12 --bins $(target)/capi/tests/calls $(target)/capi/tests/engine --
+	scripts/test-kernels.sh --bins $(target)/capi/tests/calls $(target)/capi/tests/engine --
 
 test-cgroup2: ## nowait run --keep-cache with control groups of version 2, on the same kernels as test-kernels: 3 minutes
 	scripts/install-deps.sh --kernels

@@ -126,7 +126,11 @@ strict=
 peers=
 while (($#)); do
     case $1 in
-        --kernels) needs+=("${kernel_needs[@]}") ;;
+        --kernels)
+            needs+=("${kernel_needs[@]}")
+            # Since Debian 13 it is in a package of its own.
+            [[ -e /usr/libexec/virtiofsd ]] || needs+=("/usr/lib/qemu/virtiofsd qemu-system-common")
+            ;;
         --servers) needs+=("${server_needs[@]}") ;;
         --packages) needs+=("${package_needs[@]}") ;;
         --suites) needs+=("${suite_needs[@]}") ;;

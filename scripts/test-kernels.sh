@@ -1,28 +1,37 @@
 #!/usr/bin/env bash
-# Runs the tests of crate nowait on other kernels than this machine's: Debian's 6.1 and 6.12, and the newest one of
-# Debian unstable, in QEMU.
+# Runs the tests of the library, of the preload libraries and of the C library on other kernels than this machine's:
+# Debian's 6.1 and 6.12, and the newest one of Debian unstable, in QEMU.
 #
 # Each kernel boots with an initramfs that holds the test programs, the libraries and tools they need,
 # and scripts/test-kernels-guest.sh as PID 1. The host reads the results from the serial console. The
 # guest has a disk, and an NVMe drive whose queues can be polled.
 # A test program is run once for each of its modules, so that each run has its own time limit.
-# QEMU emulates the processor (no KVM). It runs on any machine as any user, about ten times slower.
+# QEMU emulates the processor (no KVM). It runs on any machine, about ten times slower.
+#
+# The tests of crate nowait need a few programs, which are in the initramfs. The other ones ("faces") need a compiler,
+# the source tree and many programs. For them the guest's root is this machine's (virtiofs), below an overlayfs that
+# takes what they write. That needs root.
 set -euo pipefail
 
 kernels=(6.1 6.12 newest)
-# With --short: the newest one is not yet known to pass all of these.
-short_kernels=(6.1 6.12)
+# The other crates whose tests run, and their test programs.
+face_crates=(nowait-cli nowait-aio nowait-capi)
+faces=(nowait-cli.run nowait-cli.run_alone nowait-cli.run_calls nowait-cli.run_foreign nowait-cli.run_hostile
+    nowait-cli.run_keep_cache nowait-cli.run_learn nowait-cli.run_programs nowait-cli.run_surveys nowait-cli.doctor
+    nowait-aio.drop_in nowait-capi.capi)
 # Test programs that are not run, because a guest does not have the source tree that they need.
 never=(tidy)
 # With --short: these test programs or modules of them ("nowait": the unit tests).
 short_tests=(nowait read::bytes read::cached_read read::strict read::overlay read::other_uid read::hit_path
     read::provenance read::residency read::residency_calls read::direct read::erofs engine::contract
     engine::dropped_future engine::cancel engine::deadline ring::polled)
+# With --short: those on the newest kernel.
+short_newest=(read::cached_read read::erofs engine::contract ring::restricted)
 
 # Programs that tests call. A program that this machine lacks is missing in the guest; its tests then skip.
 tools=(mkfs.ext4 mkfs.xfs mkfs.btrfs mkfs.erofs mount umount losetup fusermount3 setfattr getfattr chattr)
 # The modules that the guest may load. Their dependencies are added.
-modules=(virtio_pci virtio_blk loop fuse overlay xfs btrfs erofs null_blk nvme crc32c_generic crc32c_intel)
+modules=(virtio_pci virtio_blk loop fuse virtiofs overlay xfs btrfs erofs null_blk nvme crc32c_generic crc32c_intel)
 
 usage() {
     cat <<'USAGE'
@@ -30,15 +39,15 @@ usage: scripts/test-kernels.sh [--short] [--arch amd64|arm64] [--kernel 6.1|6.12
                                [--test NAME[::MODULE]]... [--bins FILE...] [--list] [--] [FILTER...]
 
 Boots Debian's 6.1 and 6.12 kernels, and the newest kernel of Debian unstable, in QEMU and runs the tests of
-crate nowait there.
+the library (crate nowait), of nowait run and the preload libraries, and of the C library there.
 Kernels are fetched with apt-get and kept in target/kernels/, as are the console logs. A kernel gets at most
-30 minutes on amd64.
+6 hours, and with --short 30 minutes on amd64.
 
-  --short       run selected tests, on 6.1 and 6.12
+  --short       run selected tests of the library, fewer on the newest kernel
   --arch ARCH   the processor (default amd64); arm64 needs cargo's target aarch64-unknown-linux-gnu
   --kernel V    only this kernel, or "newest": the newest of Debian unstable; may be repeated
   --test NAME   only the test program NAME (tests/NAME/main.rs, tests/NAME.rs, or "nowait": the unit
-                tests), or with ::MODULE only that module of it; may be repeated
+                tests; CRATE.NAME for another crate), or with ::MODULE only that module of it; may be repeated
   --bins FILE.. run these executables, up to "--", instead of building the tests
   --list        print the selected runs and their arguments, and do not boot
   FILTER        only tests whose name contains FILTER
@@ -67,20 +76,17 @@ while (($#)); do
     esac
     shift
 done
-if ((${#wanted_kernels[@]})); then
-    kernels=("${wanted_kernels[@]}")
-elif [[ $short ]]; then
-    kernels=("${short_kernels[@]}")
-fi
+if ((${#wanted_kernels[@]})); then kernels=("${wanted_kernels[@]}"); fi
 for kernel in "${kernels[@]}"; do
     [[ $kernel =~ ^([0-9]+\.[0-9]+|newest)$ ]] || die "not a kernel version like 6.1: $kernel"
 done
 [[ $arch == amd64 || $arch == arm64 ]] || die "--arch is amd64 or arm64, not $arch"
 # Property tests try this many cases of each property; emulation is slow.
-kernel_limit=1800 program_limit=600 cases=40
-if [[ $short ]]; then
-    cases=4
-    if ((${#wanted_tests[@]} == 0)); then wanted_tests=("${short_tests[@]}"); fi
+kernel_limit=21600 program_limit=600 face_limit=7200 cases=40 short_selection=''
+if [[ $short || ${#bins[@]} -gt 0 ]]; then kernel_limit=1800 cases=4; fi
+if [[ $short && ${#wanted_tests[@]} -eq 0 ]]; then
+    short_selection=1
+    wanted_tests=("${short_tests[@]}" "${short_newest[@]}")
 fi
 # QEMU takes more than twice as long for arm64.
 if [[ $arch == arm64 ]]; then kernel_limit=$((kernel_limit * 3)); fi
@@ -88,10 +94,11 @@ if [[ $arch == arm64 ]]; then kernel_limit=$((kernel_limit * 3)); fi
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/guest.sh
 . scripts/guest.sh
-qemu=
+qemu='' server='' share=''
 # shellcheck disable=SC2317 # called by the trap
 cleanup() {
-    if [[ $qemu ]]; then kill "$qemu" 2>/dev/null || true; wait "$qemu" 2>/dev/null || true; fi
+    local process
+    for process in $qemu $server; do kill "$process" 2>/dev/null || true; wait "$process" 2>/dev/null || true; done
     rm -rf "$work"
 }
 trap cleanup EXIT
@@ -104,18 +111,20 @@ trap 'exit 143' TERM HUP
 tests_tmp=$target/tmp
 if [[ $arch == arm64 ]]; then tests_tmp=$target/aarch64-unknown-linux-gnu/tmp; fi
 
-# Prints "name path" of each test program. Built as `make test` does, which often has built them.
+# Prints "name path" of each test program of crate nowait, and "crate.name path" of the faces. Built as `make test`
+# does, which often has built them.
 build_tests() {
-    local options=(--workspace)
+    local options=(--workspace) crates
+    crates=$(jq -nc '$ARGS.positional' --args nowait "${face_crates[@]}")
     if [[ $arch == arm64 ]]; then
         options=(-p nowait --target aarch64-unknown-linux-gnu)
         export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
     fi
     cargo test "${options[@]}" --all-features --tests --no-run --message-format=json-render-diagnostics |
-        jq -r --arg manifest "$PWD/crates/nowait/Cargo.toml" \
-            'select(.reason == "compiler-artifact" and .profile.test and .executable
-                    and .manifest_path == $manifest)
-             | "\(.target.name) \(.executable)"'
+        jq -r --argjson crates "$crates" \
+            'select(.reason == "compiler-artifact" and .profile.test and .executable)
+             | (.manifest_path | split("/")[-2]) as $crate | select($crates | index($crate))
+             | "\(if $crate == "nowait" then "" else $crate + "." end)\(.target.name) \(.executable)"'
 }
 
 # contains WORD LIST...
@@ -134,7 +143,7 @@ selected() {
 # tests_of PROGRAM [FILTER...]: prints the names of its tests.
 tests_of() { "${run_here[@]}" "$1" --list --format terse "${@:2}" | sed -n 's/: test$//p'; }
 
-# plan_runs NAME PROGRAM: writes $root/tests/runs/RUN for each run of a program, with the arguments of the
+# plan_runs NAME PROGRAM: writes $work/runs/RUN for each run of a program, with the arguments of the
 # run, and sets "planned" to their number. A run is a module of a program. The unit tests, and a program
 # without modules, are one run.
 plan_runs() {
@@ -145,7 +154,7 @@ plan_runs() {
         known+=("$name")
         if selected "$name" && [[ $(tests_of "$program" "${filters[@]}") ]]; then
             planned=1
-            echo "${filters[*]}" >"$root/tests/runs/$name"
+            echo "${filters[*]}" >"$work/runs/$name"
         fi
         return
     fi
@@ -155,18 +164,45 @@ plan_runs() {
         names=$(tests_of "$program" "${filters[@]}" | { grep "^$module::" || true; })
         [[ $names ]] || continue
         planned=$((planned + 1))
-        echo --exact "${names//$'\n'/ }" >"$root/tests/runs/$name::$module"
+        echo --exact "${names//$'\n'/ }" >"$work/runs/$name::$module"
     done < <(cut -d : -f 1 <<<"$all" | sort -u)
+}
+
+# select_runs KERNEL: puts the planned runs into the guest, with --short those for this kernel.
+select_runs() {
+    local run name wanted=("${short_tests[@]}")
+    if [[ $1 == newest ]]; then wanted=("${short_newest[@]}"); fi
+    rm -rf "$root/tests/runs"
+    mkdir "$root/tests/runs"
+    for run in "$work"/runs/*; do
+        name=${run##*/}
+        if [[ $short_selection ]] && ! contains "$name" "${wanted[@]}"; then continue; fi
+        cp "$run" "$root/tests/runs/"
+    done
+}
+
+# install_face NAME PROGRAM: a script that runs it in the source tree of its crate, where it has been built.
+install_face() {
+    share=1
+    {
+        echo '#!/bin/sh'
+        printf 'cd %q && ' "$PWD/crates/${1%%.*}"
+        # Tests have cargo build libraries, which is done.
+        printf 'CARGO=true exec %q "$@"\n' "$2"
+    } >"$root/tests/bin/$1"
+    chmod 755 "$root/tests/bin/$1"
 }
 
 # Copies everything except kernel modules. It is the same for each kernel.
 make_root() {
     local tool name path planned known=() run_here=()
     make_base scripts/test-kernels-guest.sh
+    mkdir "$root/tests"
+    cp "$root/init" "$root/tests/init"
     # A program of another processor can list its tests under QEMU's user mode, which has too few system
     # calls to run them.
     if [[ $arch != amd64 ]]; then run_here=(qemu-aarch64 -L "$root"); fi
-    mkdir -p "$root/tests/bin" "$root/tests/runs"
+    mkdir -p "$root/tests/bin" "$work/runs"
     if [[ -e /etc/mke2fs.conf ]]; then cp /etc/mke2fs.conf "$root/etc/"; fi
     for tool in "${tools[@]}"; do
         if [[ $arch != amd64 ]]; then
@@ -187,9 +223,13 @@ make_root() {
     fi
     while read -r name path; do
         if ((${#bins[@]} == 0)) && contains "$name" "${never[@]}"; then continue; fi
+        if [[ $name == *.* && ${#bins[@]} -eq 0 ]]; then contains "$name" "${faces[@]}" || continue; fi
         plan_runs "$name" "$path"
         ((planned)) || continue
-        if [[ $arch == amd64 ]]; then
+        if [[ $name == *.* && ${#bins[@]} -eq 0 ]]; then
+            install_face "$name" "$path"
+            continue
+        elif [[ $arch == amd64 ]]; then
             install_program "$path" "tests/bin/$name"
         else
             install -D -m 755 "$path" "$root/tests/bin/$name"
@@ -200,12 +240,37 @@ make_root() {
     for name in "${wanted_tests[@]}"; do
         ((${#bins[@]})) || contains "$name" "${known[@]}" || die "no test program or module $name"
     done
-    [[ $(ls "$root/tests/runs") ]] || die "no test to run"
+    [[ $(ls "$work/runs") ]] || die "no test to run"
+    if [[ $share ]]; then prepare_share; fi
     {
-        printf 'per_run=%q\ncargo_tmp=%q\ncases=%q\n' "$program_limit" "$tests_tmp" "$cases"
+        printf 'per_run=%q\nper_face=%q\ncargo_tmp=%q\ncases=%q\n' "$program_limit" "$face_limit" "$tests_tmp" "$cases"
+        printf 'share=%q\nhost_path=%q\n' "$share" "$PATH"
         # The emulated NVMe drive, with queues that can be polled. Tests write over it.
         echo polled_device=/dev/nvme0n1
     } >"$root/tests/config"
+}
+
+# Builds what the tests of faces have cargo build, and finds the server of virtiofs.
+prepare_share() {
+    local place
+    [[ $(id -u) == 0 ]] || die "the tests of ${face_crates[*]} need root"
+    for place in /usr/lib/qemu /usr/libexec; do
+        if [[ -x $place/virtiofsd ]]; then share=$place/virtiofsd; fi
+    done
+    [[ $share != 1 ]] || die "no virtiofsd; scripts/install-deps.sh --kernels installs what is needed"
+    nice cargo build --quiet -p nowait-ahead -p nowait-aio
+}
+
+# start_server: serves this machine's root to the next guest, which shares its memory, and sets "devices" to QEMU's
+# options for that.
+start_server() {
+    local socket=$work/share.socket
+    rm -f "$socket"
+    "$share" --socket-path="$socket" -o source=/ -o sandbox=chroot -o cache=always -o log_level=err 2>"$work/share.log" &
+    server=$!
+    devices=(-object "memory-backend-memfd,id=memory,size=$memory,share=on" -machine "memory-backend=memory"
+        -chardev "socket,id=share,path=$socket" -device "vhost-user-fs-pci,chardev=share,tag=machine")
+    until [[ -S $socket ]]; do kill -0 "$server" 2>/dev/null || die "$(<"$work/share.log")"; sleep 0.1; done
 }
 
 # --- running it ------------------------------------------------------------------------------------
@@ -246,15 +311,20 @@ run_kernel() {
 # boot_kernel: boots $release once, returns 0 if all tests passed.
 boot_kernel() {
     local log=$store/$release.log disk=$work/disk polled=$work/polled started=$SECONDS status=0
-    local result pass fail
+    local result pass fail devices=() memory=2G
     rm -f "$disk" "$polled"
     truncate -s 2G "$disk"
+    if [[ $share ]]; then
+        truncate -s 12G "$disk"
+        memory=4G
+        start_server
+    fi
     truncate -s 256M "$polled"
     mkfs.ext4 -q -F "$disk"
     : >"$log"
 
     say "booting $release"
-    timeout "$kernel_limit" "${qemu_command[@]}" -smp 2 -m 2G \
+    timeout "$kernel_limit" "${qemu_command[@]}" -smp 2 -m "$memory" "${devices[@]}" \
         -kernel "$store/$release/boot/vmlinuz-$release" -initrd "$work/initramfs" \
         -append "console=$console quiet panic=-1 mitigations=off random.trust_cpu=on nvme.poll_queues=2" \
         -drive "file=$disk,format=raw,if=virtio,cache=unsafe" \
@@ -265,6 +335,8 @@ boot_kernel() {
     wait $! # in the background, because a trap interrupts only a wait
     wait "$qemu" || status=$?
     qemu=
+    # It ends with its guest.
+    if [[ $server ]]; then kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; server=; fi
 
     result=$(tr -d '\r' <"$log" | sed -n 's/^NOWAIT-KERNEL-TESTS: //p')
     if [[ $result =~ ^pass=([0-9]+)\ fail=([0-9]+)$ ]]; then
@@ -288,11 +360,12 @@ boot_kernel() {
 summary=() failed=0
 make_root
 if [[ $list ]]; then
-    for run in "$root"/tests/runs/*; do echo "${run##*/}: $(<"$run")"; done
+    for run in "$work"/runs/*; do echo "${run##*/}: $(<"$run")"; done
     exit 0
 fi
 for kernel in "${kernels[@]}"; do
     get_kernel "$kernel"
+    select_runs "$kernel"
     make_initramfs
     say "$release: initramfs of $(du -m --apparent-size "$work/initramfs" | cut -f1) MiB," \
         "$(find "$root/tests/bin" -type f | wc -l) test programs, $(find "$root/tests/runs" -type f | wc -l) runs"

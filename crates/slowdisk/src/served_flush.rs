@@ -1,4 +1,4 @@
-//! A FUSE filesystem that accepts all writes, and reports an error when a file is closed.
+//! A FUSE filesystem that accepts all writes, and reports an error when a file is synced or closed.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -18,11 +18,12 @@ use crate::error::Result;
 use crate::served_mount::ServedMount;
 
 /// A mounted directory of files in memory. Each close(2) of a file returns an errno, as that of a
-/// server or of a quota that refuses the written data late. Drop unmounts it.
+/// server or of a quota that refuses the written data late. fsync(2) may do so, too. Drop unmounts it.
 #[derive(Debug)]
 pub struct ServedFlush {
     mount: ServedMount,
     flushes: Arc<AtomicU64>,
+    syncs: Arc<AtomicU64>,
 }
 
 impl ServedFlush {
@@ -32,13 +33,32 @@ impl ServedFlush {
     ///
     /// If a requirement is missing (see [`available`](crate::available)) or the mount fails.
     pub fn new(errno: i32) -> Result<Self> {
-        let flushes = Arc::new(AtomicU64::new(0));
+        ServedFlush::with(errno, false)
+    }
+
+    /// The same for files that also return `errno` when they are synced.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ServedFlush::new`].
+    pub fn with_syncs(errno: i32) -> Result<Self> {
+        ServedFlush::with(errno, true)
+    }
+
+    fn with(errno: i32, fails_syncs: bool) -> Result<Self> {
+        let (flushes, syncs) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
         let mount = ServedMount::new(Server {
             errno: Errno::from_i32(errno),
             flushes: flushes.clone(),
+            syncs: syncs.clone(),
+            fails_syncs,
             files: Mutex::default(),
         })?;
-        Ok(ServedFlush { mount, flushes })
+        Ok(ServedFlush {
+            mount,
+            flushes,
+            syncs,
+        })
     }
 
     /// The path of the directory.
@@ -50,6 +70,11 @@ impl ServedFlush {
     pub fn flushes(&self) -> u64 {
         self.flushes.load(Relaxed)
     }
+
+    /// The number of calls of fsync(2) and fdatasync(2).
+    pub fn syncs(&self) -> u64 {
+        self.syncs.load(Relaxed)
+    }
 }
 
 /// Names and attributes are asked for again each time.
@@ -58,6 +83,8 @@ const ONCE: Duration = Duration::ZERO;
 struct Server {
     errno: Errno,
     flushes: Arc<AtomicU64>,
+    syncs: Arc<AtomicU64>,
+    fails_syncs: bool,
     files: Mutex<Files>,
 }
 
@@ -195,7 +222,11 @@ impl Filesystem for Server {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        reply.ok();
+        self.syncs.fetch_add(1, Relaxed);
+        match self.fails_syncs {
+            true => reply.error(self.errno),
+            false => reply.ok(),
+        }
     }
 
     fn readdir(

@@ -31,6 +31,9 @@
 		}                                                                              \
 	} while (0)
 
+/* A step that takes this many seconds hangs. */
+enum { HANGS = 300 };
+
 struct test {
 	const char *name;
 	void (*run)(void);

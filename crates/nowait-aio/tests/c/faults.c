@@ -89,7 +89,7 @@ static int is_resources(int errno_)
 /* Waits for a request. Its result must be an error, or n bytes. */
 static int ends(struct aiocb *cb, ssize_t n)
 {
-	double limit = now() + 40;
+	double limit = now() + HANGS;
 	while (ARMED(aio_error(cb)) == EINPROGRESS) {
 		CHECK(now() < limit);
 		nap(1);

@@ -27,7 +27,7 @@ static void in_child(void (*body)(void))
 {
 	pid_t child = fork();
 	if (child == 0) {
-		alarm(20);
+		alarm(HANGS);
 		body();
 		_exit(0);
 	}

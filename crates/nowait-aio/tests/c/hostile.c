@@ -5,12 +5,12 @@
 
 static char buf[65536];
 
-/* Runs the body in a child, for at most 20 seconds. Returns 0, or the signal that ended it. */
+/* Runs the body in a child, which is killed if it hangs. Returns 0, or the signal that ended it. */
 static int ends(void (*body)(void))
 {
 	pid_t child = fork();
 	if (child == 0) {
-		alarm(20);
+		alarm(HANGS);
 		body();
 		_exit(0);
 	}

@@ -57,7 +57,7 @@ static void handles(int signo)
 
 static void await(int n)
 {
-	double end = now() + 10;
+	double end = now() + HANGS;
 	while (notified < n) {
 		CHECK(now() < end);
 		sched_yield();

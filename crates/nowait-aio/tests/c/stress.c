@@ -126,7 +126,7 @@ static void *works(void *arg)
 			int block = (int)(list[i]->aio_offset / BLOCK);
 			CHECK((unsigned char)slots[me][i].buf[BLOCK / 2] == block % 251);
 		}
-		double end = now() + 10;
+		double end = now() + HANGS;
 		for (int i = 0; i < PENDING; i++)
 			while (__atomic_load_n(&slots[me][i].notified, __ATOMIC_SEQ_CST) <
 			       slots[me][i].expected) {

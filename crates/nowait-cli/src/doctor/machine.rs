@@ -83,7 +83,8 @@ fn ring_facts(ring: &RingSupport) -> Vec<Fact> {
         if has {
             Fact::yes(key, name)
         } else {
-            Fact::no(key, name, "not in this kernel's io_uring; done by workers")
+            let why = "not in this kernel's io_uring, or a sandbox denies it; done by workers";
+            Fact::no(key, name, why)
         }
     }));
     facts

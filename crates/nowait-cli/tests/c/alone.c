@@ -56,7 +56,9 @@ static int state(void)
     closedir(descriptors);
     char directory[4096];
     printf("directory %s\n", getcwd(directory, sizeof directory));
-    for (const char **prefix = (const char *[]){"Sig", "Shd", "Seccomp", "NoNewPrivs", "Threads", "Umask", NULL}; *prefix; prefix++)
+    // Not SigQ, which counts the signals of all processes of the user.
+    for (const char **prefix = (const char *[]){"SigP", "SigB", "SigI", "SigC", "Shd", "Seccomp", "NoNewPrivs", "Threads", "Umask", NULL};
+         *prefix; prefix++)
         print_file("/proc/self/status", *prefix);
     print_file("/proc/self/limits", "Max");
     print_file("/proc/self/oom_score_adj", "");
@@ -113,15 +115,8 @@ static int terminal(char **words)
     return 0;
 }
 
-static int zombies(void)
+static int zombies_now(void)
 {
-    if (fork() == 0) {
-        if (fork() == 0)
-            usleep(50000);
-        _exit(0);
-    }
-    wait(NULL);
-    usleep(300000);
     int found = 0;
     DIR *processes = opendir("/proc");
     for (struct dirent *entry; (entry = readdir(processes));) {
@@ -133,6 +128,28 @@ static int zombies(void)
         if (file)
             fclose(file);
     }
+    closedir(processes);
+    return found;
+}
+
+static int zombies(void)
+{
+    int ends[2];
+    char byte;
+    if (pipe(ends) != 0)
+        return 99;
+    if (fork() == 0) {
+        if (fork() == 0)
+            usleep(50000);
+        _exit(0);
+    }
+    wait(NULL);
+    close(ends[1]);
+    // The end of file: the orphan has ended. Process 1 then has minutes to wait for it.
+    read(ends[0], &byte, 1);
+    int found;
+    for (int tries = 0; (found = zombies_now()) > 0 && tries < 3000; tries++)
+        usleep(100000);
     printf("zombies %d\n", found);
     return 0;
 }

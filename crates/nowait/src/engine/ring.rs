@@ -15,7 +15,9 @@ mod cancel;
 mod enter;
 pub(super) mod operations;
 pub(super) mod options;
+mod refused;
 mod registrations;
+mod restrictions;
 pub(super) mod setup;
 mod slots;
 pub(super) mod support;
@@ -40,7 +42,7 @@ use super::request::{Outcome, Request};
 use crate::error::ErrorKind;
 use crate::handle::Handle;
 use crate::handle::registered::Table;
-use crate::op::{Kind, Step};
+use crate::op::{Kind, Registered, Step};
 use crate::policy::provenance::{Arrival, ServedBy};
 use crate::policy::stats::Count;
 use crate::sys::cast::to_u32;
@@ -183,7 +185,7 @@ impl Ring {
         // overflow.
         let completions = to_u32(2 * depth.next_power_of_two() + 8);
         let NewRing {
-            ring,
+            mut ring,
             deferred,
             number,
             mut features,
@@ -193,6 +195,10 @@ impl Ring {
         let supported = |code| u8::try_from(code).is_ok_and(|code| probe.is_supported(code));
         let ops = Arc::new(std::array::from_fn(supported));
         let polled = features.has(Feature::Polled);
+        let event = eventfd(EventfdFlags::empty())?;
+        if !polled {
+            restrictions::try_needed(&mut ring, &event)?;
+        }
         let registrations = Registrations::new(&ring, &options.pools, &mut features);
         let mut modes = Modes::empty();
         modes.set(Modes::SQPOLL, features.has(Feature::Sqpoll));
@@ -212,7 +218,7 @@ impl Ring {
             },
             completion: CompletionState::default(),
             wake: Wake {
-                event: Arc::new(eventfd(EventfdFlags::empty())?),
+                event: Arc::new(event),
                 count: Box::new([0; 8]),
                 is_armed: false,
             },
@@ -316,9 +322,12 @@ impl Ring {
         let asynchronous = signals || kind.syncs_in_submission();
         slot.is_async = asynchronous || self.modes.contains(Modes::SQPOLL);
         self.submission.buffered += usize::from(kind.may_be_cached());
-        let known = self.registrations.of(kind);
+        let mut known = self.registrations.of(kind);
         let mut flags = squeue::Flags::empty();
         flags.set(squeue::Flags::FIXED_FILE, known.slot.is_some());
+        if slot.is_probe {
+            known.slot = Some(Registered::NO_FILE);
+        }
         flags.set(squeue::Flags::ASYNC, asynchronous);
         Some(kind.sqe(&known).flags(flags).user_data(u64::from(index)))
     }
@@ -449,6 +458,13 @@ impl Ring {
 
     #[inline]
     fn complete(&mut self, index: u32, result: i32, out: &mut impl FnMut(Returned)) {
+        let mut result = usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
+        if self.slots.get_mut(index).is_probe || result == Err(Errno::ACCESS) {
+            match self.refused(index, result, out) {
+                Some(of_operation) => result = of_operation,
+                None => return,
+            }
+        }
         let slot = self.slots.get_mut(index);
         let arrival = if slot.is_async {
             Arrival::Indeterminate
@@ -462,7 +478,6 @@ impl Ring {
         let Some(request) = &mut slot.request else {
             return;
         };
-        let result = usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
         let result = match result {
             // A polled ring returns this for all reads and writes of a device without poll queues.
             Err(Errno::OPNOTSUPP)

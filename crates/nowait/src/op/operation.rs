@@ -83,6 +83,9 @@ pub(crate) struct Registered<'a> {
 }
 
 impl Registered<'_> {
+    /// The slot, and the descriptor, of no file.
+    pub(crate) const NO_FILE: u32 = u32::MAX;
+
     /// The descriptor or slot for the operation's entry.
     pub(super) fn fd(&self, handle: &Handle) -> io_uring::types::Fd {
         let plain = || handle.as_fd().as_raw_fd();

@@ -96,9 +96,11 @@ pub(crate) struct Known {
     pub device: u64,
     /// The ID of its mount, which is not used again for other mounts. `None` before Linux 6.8.
     pub mount: Option<u64>,
-    /// True if the filesystem reports the birth time of the file or has the attribute `nodump`
-    /// (chattr(1)), or if the file is immutable, as all of EROFS. That is rare on a server. overlayfs reports
-    /// what the layer does.
+    /// True if the filesystem has the attribute `nodump` (chattr(1)), or if it has `compressed` and the file
+    /// is immutable, as all of EROFS. No server has either. overlayfs reports what the layer does.
+    ///
+    /// The birth time is no sign: SMB, Ceph, NFS (Linux 6.16) and some servers of FUSE report it. Nor is
+    /// `immutable` alone, which overlayfs stores itself, also on an upper layer of FUSE.
     pub looks_local: bool,
 }
 
@@ -109,13 +111,14 @@ impl Known {
     /// From a result of statx(2) that was asked for [`MNT_ID_UNIQUE`].
     pub(crate) fn of(stat: &Statx) -> Known {
         let has = |field: StatxFlags| stat.stx_mask & field.bits() != 0;
-        let has_flags = stat.stx_attributes_mask.contains(StatxAttributes::NODUMP)
-            || stat.stx_attributes.contains(StatxAttributes::IMMUTABLE);
+        let supported = stat.stx_attributes_mask;
         Known {
             kind: FileType::from_raw_mode(stat.stx_mode.into()),
             device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
             mount: has(MNT_ID_UNIQUE).then_some(stat.stx_mnt_id),
-            looks_local: has(StatxFlags::BTIME) || has_flags,
+            looks_local: supported.contains(StatxAttributes::NODUMP)
+                || (supported.contains(StatxAttributes::COMPRESSED)
+                    && stat.stx_attributes.contains(StatxAttributes::IMMUTABLE)),
         }
     }
 }
@@ -124,7 +127,7 @@ impl Known {
 /// asking a server. Where a sandbox denies statx(2), fstat(2) has the type and the device.
 pub(crate) fn known(fd: BorrowedFd<'_>) -> Result<Known, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let fields = StatxFlags::TYPE | StatxFlags::BTIME | MNT_ID_UNIQUE;
+    let fields = StatxFlags::TYPE | MNT_ID_UNIQUE;
     // Miri's statx(2) has no such fields.
     if !cfg!(miri)
         && let Ok(stat) = rustix::fs::statx(fd, c"", flags, fields)
@@ -226,4 +229,37 @@ pub(crate) fn as_std<T>(fd: BorrowedFd<'_>, call: impl FnOnce(&std::fs::File) ->
     // SAFETY: the descriptor is open while it is borrowed, and `ManuallyDrop` never closes it.
     let file = std::mem::ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(fd.as_raw_fd()) });
     call(&file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The result of statx(2) for a file of an ext4, xfs or tmpfs, with other attributes.
+    fn known_with(set: StatxAttributes, supported: StatxAttributes) -> Known {
+        let file = tempfile::tempfile().unwrap();
+        let fields = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+        let mut stat = rustix::fs::statx(&file, c"", AtFlags::EMPTY_PATH, fields).unwrap();
+        stat.stx_mask |= StatxFlags::BTIME.bits();
+        stat.stx_attributes = set;
+        stat.stx_attributes_mask = supported;
+        Known::of(&stat)
+    }
+
+    #[test]
+    fn a_birth_time_or_an_immutable_file_is_no_proof_of_a_local_filesystem() {
+        let none = StatxAttributes::empty();
+        let (nodump, immutable) = (StatxAttributes::NODUMP, StatxAttributes::IMMUTABLE);
+        let compressed = StatxAttributes::COMPRESSED;
+        // overlayfs with an upper layer of FUSE, with and without `chattr +i`.
+        let overlay = immutable | StatxAttributes::APPEND;
+        assert!(!known_with(none, overlay).looks_local);
+        assert!(!known_with(immutable, overlay).looks_local);
+        // SMB.
+        let smb = compressed | StatxAttributes::ENCRYPTED;
+        assert!(!known_with(none, smb).looks_local);
+        // ext4 and EROFS.
+        assert!(known_with(none, overlay | nodump).looks_local);
+        assert!(known_with(immutable, compressed | immutable).looks_local);
+    }
 }

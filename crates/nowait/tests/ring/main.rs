@@ -22,6 +22,7 @@ mod files;
 mod polled;
 mod provenance;
 mod readable;
+mod restricted;
 mod sqpoll;
 mod sync;
 mod workers;

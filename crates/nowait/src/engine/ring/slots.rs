@@ -21,6 +21,8 @@ pub(super) struct Slot {
     pub(super) is_async: bool,
     /// The number of times that the operation returned EINTR.
     pub(super) interrupted: u32,
+    /// True if the ring tries the request without a file. Its result is not that of the operation.
+    pub(super) is_probe: bool,
 }
 
 impl Slots {
@@ -58,6 +60,7 @@ impl Slots {
         self.free.push(index);
         let slot = &mut self.all[index as usize];
         slot.interrupted = 0;
+        slot.is_probe = false;
         slot.request.take()
     }
 

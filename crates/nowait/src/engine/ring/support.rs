@@ -1,5 +1,6 @@
 //! The io_uring features of this kernel and sandbox.
 
+use super::restrictions;
 use crate::kernel::support::Support;
 use crate::sys;
 
@@ -21,8 +22,8 @@ pub struct RingSupport {
     pub ext_arg: bool,
     /// `IORING_FEAT_NODROP` (5.5): no completion is lost. Engines use no ring without it.
     pub nodrop: bool,
-    /// The name of each operation of [`op`](crate::op), and true if the ring supports it. Workers
-    /// do the others.
+    /// The name of each operation of [`op`](crate::op), and true if the ring supports it, and
+    /// a sandbox allows it (Linux 7.0 has restrictions of a task). Workers do the others.
     pub operations: Vec<(&'static str, bool)>,
 }
 
@@ -37,7 +38,7 @@ impl RingSupport {
     /// }
     /// ```
     pub fn probe() -> Option<RingSupport> {
-        let ring = sys::ring::build(&io_uring::IoUring::builder(), 2).ok()?;
+        let mut ring = sys::ring::build(&io_uring::IoUring::builder(), 2).ok()?;
         let mut known = io_uring::Probe::new();
         let probed = ring.submitter().register_probe(&mut known).is_ok();
         let with = |set: fn(&mut io_uring::Builder)| {
@@ -62,7 +63,10 @@ impl RingSupport {
             nodrop: ring.params().is_feature_nodrop(),
             operations: crate::op::ALL
                 .iter()
-                .map(|&(name, code)| (name, probed && known.is_supported(code)))
+                .map(|&(name, code)| {
+                    let supports = probed && known.is_supported(code);
+                    (name, supports && !restrictions::is_denied(&mut ring, code))
+                })
                 .collect(),
         })
     }
