@@ -37,12 +37,12 @@ pub enum Kind {
     Path,
     /// The path of the directory `id`, for a [`Surveyed`](Kind::Surveyed) that follows.
     Directory,
-    /// A part of the file `id` is not resident. [`Event::missing`] returns it.
+    /// A part of the file `id`, which is open, was surveyed before the program could read it.
+    /// [`Event::missing`] returns the pages of the part that are not resident.
     Missing,
-    /// A file was opened. `pages` are not resident, or all of its [`Missing`](Kind::Missing) parts
-    /// were told before by the same thread. `path` and `fd` are those of the call that has opened
-    /// it, `time` is its descriptor, and `stats` the [`key`] of the directory to which the path is
-    /// relative.
+    /// A file was opened. `pages` are not resident, or its parts follow as [`Missing`](Kind::Missing).
+    /// `path` and `fd` are those of the call that has opened it, `time` is its descriptor, and `stats`
+    /// the [`key`] of the directory to which the path is relative.
     Surveyed,
     /// The bytes from `time` to `stats` of a file were used, or the file was opened if there are
     /// none. `path` is absolute. A long one is told of as that of a [`Surveyed`](Kind::Surveyed).
@@ -85,7 +85,7 @@ pub struct Event {
     pub path: Vec<u8>,
 }
 
-/// A part of a file that is not resident, or some of whose pages are not.
+/// A part of a file that was surveyed, some or all of whose pages are not resident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missing<'a> {
     /// The offset of the first byte. A multiple of the page size.

@@ -53,6 +53,8 @@ struct Memory {
     pauses: Line<AtomicU32>,
     /// 1 if a program cannot unmount a filesystem.
     is_busy: AtomicU32,
+    /// See [`Channel::readahead`].
+    readahead: AtomicU64,
     counts: Line<[AtomicU64; 2]>,
     evicted: Line<Evicted>,
     slots: [Slot; SLOTS],
@@ -158,7 +160,7 @@ impl Channel {
         }
     }
 
-    /// Tells of a part of a file that is not resident. As [`tell`](Channel::tell) otherwise.
+    /// Tells of a part of a file that was surveyed. As [`tell`](Channel::tell) otherwise.
     #[inline(always)]
     pub fn tell_missing(&self, tid: u32, id: (u64, u64), part: Missing<'_>) {
         let pages = Place {
@@ -289,6 +291,16 @@ impl Channel {
         let read = self.0.read.0.load(Ordering::Relaxed);
         let unread = self.0.head.0.load(Ordering::Relaxed).wrapping_sub(read);
         unread <= SLOTS as u64 - MARGIN
+    }
+
+    /// The greatest number of bytes that the kernel reads ahead of a program. 0 if it is not known.
+    pub fn readahead(&self) -> u64 {
+        self.0.readahead.load(Ordering::Relaxed)
+    }
+
+    /// Sets the number of bytes that the kernel reads ahead.
+    pub fn set_readahead(&self, bytes: u64) {
+        self.0.readahead.store(bytes, Ordering::Relaxed);
     }
 
     /// Counts a pause of a program that waits for room. Returns false if there were many since the

@@ -1,19 +1,18 @@
 //! Evicts the pages that a program has added to the page cache, where no memory control group can.
 //!
 //! ```text
-//!  open(2) ─► libnowait_ahead.so surveys the file ─► Missing …, Surveyed ─► KeptFile
+//!  open(2) ─► libnowait_ahead.so surveys the file ─► Surveyed, Missing … ─► KeptFile
+//!  read(2) ─► it surveys a window of a large file ─► Missing …
 //!  close(2) ─► it evicts a small file itself, and withdraws the event
 //!  every 20 ms: is it in use (uses)? ─► yes, and large: evict the windows behind its position
 //!                                   └► no: evict what was missing, twice, and forget the file
 //!  the program has ended ─► evict the rest, wait until it is written
 //! ```
-//! A file is known until it was evicted: the first survey counts, later ones may have found pages
-//! that the program has read. A file without a survey is not evicted.
+//! A file is known until it was evicted. A part of a file that was not surveyed is not evicted.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirEntryExt;
@@ -23,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use nowait_ahead_channel::{Channel, Event, Kind, Missing, Reader, key};
+use nowait_ahead_channel::{Channel, Event, Kind, Reader, key};
 use nowait_page_cache::Leases;
 use rustix::process::{Resource, getrlimit};
 
@@ -31,6 +30,7 @@ use crate::directory::Id;
 use crate::kept_file::{self, KeptFile};
 use crate::process::{OtherRights, Process};
 use crate::readahead::Readahead;
+use crate::surveyed::Surveyed;
 use crate::uses::{Processes, has_channel};
 
 /// A thread that keeps the page cache.
@@ -75,9 +75,7 @@ struct State {
     processes: Processes,
     /// Processes that were looked at since the last check.
     found: HashMap<u32, Option<Result<Process, OtherRights>>>,
-    /// The parts of files that were told of, by the thread that has.
-    parts: HashMap<(u32, Id), Vec<Range<u64>>>,
-    /// The beginnings of long paths, in the same way.
+    /// The beginnings of long paths, by the thread that has told of them.
     paths: HashMap<(u32, Id), Vec<u8>>,
     /// The paths of directories, by their [`key`].
     directories: HashMap<u64, PathBuf>,
@@ -85,7 +83,7 @@ struct State {
     mounts: HashSet<u64>,
     files: HashMap<Id, KeptFile>,
     /// Files that were not found: their paths, by inode number.
-    renamed: HashMap<u64, (PathBuf, Id, Vec<Range<u64>>)>,
+    renamed: HashMap<u64, (PathBuf, Id, Surveyed)>,
     /// A process of the program has other rights than this one.
     has_others: bool,
     /// The number of files that are held by a descriptor.
@@ -100,7 +98,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const DELAY: Duration = Duration::from_millis(4);
 /// The look takes at most this part of the time.
 const SHARE: u32 = 10;
-/// The maximum number of files whose survey or path is incomplete. A thread may end before it completes
+/// The maximum number of files whose path is incomplete. A thread may end before it completes
 /// one.
 const MAX_PARTS: usize = 1024;
 /// The maximum number of processes that are looked at once for several events.
@@ -122,6 +120,7 @@ impl Keeper {
         readahead: &Readahead,
         is_unseen: Option<fn(&Path) -> bool>,
     ) -> Keeper {
+        channel.set_readahead(kernel_readahead());
         let (before_readahead, read_ahead) = mpsc::channel();
         readahead.give_back(before_readahead);
         let stop = Arc::new(AtomicBool::new(false));
@@ -152,7 +151,6 @@ impl State {
             read_ahead,
             processes: Processes::of(Some(program)),
             found: HashMap::new(),
-            parts: HashMap::new(),
             paths: HashMap::new(),
             mounts: mounts().into_keys().collect(),
             directories: HashMap::new(),
@@ -198,11 +196,13 @@ impl State {
         self.take_read_ahead();
         match event.kind {
             Kind::Missing => {
-                if self.parts.len() >= MAX_PARTS {
-                    self.parts.clear();
+                if let Some(file) = self.files.get_mut(&event.id) {
+                    file.add(event.missing());
+                } else if let Some((_, id, surveyed)) = self.renamed.get_mut(&event.id.1)
+                    && *id == event.id
+                {
+                    surveyed.add(event.missing());
                 }
-                let parts = self.parts.entry((event.tid, event.id)).or_default();
-                add(parts, event.missing());
             }
             Kind::Path => {
                 if self.paths.len() >= MAX_PARTS {
@@ -215,14 +215,9 @@ impl State {
             Kind::Surveyed => {
                 self.processes.add(event.tid);
                 let path = self.path_of(event);
-                let Some(parts) = self.parts_of(event) else {
-                    return;
-                };
                 match self.files.get_mut(&event.id) {
-                    None => self.opened(event, &path, parts),
-                    // The program may have read it before it was surveyed for the readahead.
-                    Some(file) if file.is_read_ahead => file.add_missing(parts),
-                    Some(_) => {}
+                    None => self.opened(event, &path),
+                    Some(file) => file.opened_again(event),
                 }
             }
             Kind::Started => self.processes.add(event.tid),
@@ -243,25 +238,6 @@ impl State {
         [start.unwrap_or_default().as_slice(), &event.path].concat()
     }
 
-    /// The parts of a file that are not resident. `None` if events are lost.
-    fn parts_of(&mut self, event: &Event) -> Option<Vec<Range<u64>>> {
-        const FIRST: u64 = 63;
-        let told = self.parts.remove(&(event.tid, event.id));
-        if event.pages == 0 {
-            return told;
-        }
-        let page = nowait::residency::page_size();
-        let mut parts = Vec::new();
-        let (start, end, first) = (0, FIRST * page, event.pages & !(1 << FIRST));
-        let pages = &first.to_le_bytes();
-        add(&mut parts, Missing { start, end, pages });
-        if event.pages >> FIRST != 0 {
-            let (start, end, pages) = (end, u64::MAX, &[][..]);
-            add(&mut parts, Missing { start, end, pages });
-        }
-        Some(parts)
-    }
-
     /// The survey of a file that was read ahead precedes that of the program.
     fn take_read_ahead(&mut self) {
         while let Ok(file) = self.read_ahead.try_recv() {
@@ -271,7 +247,7 @@ impl State {
 
     /// Adds the file of an event. It is not added if its process has other rights than this one. A
     /// process that has ended is taken to have had the same rights, unless another process has not.
-    fn opened(&mut self, event: &Event, path: &[u8], missing: Vec<Range<u64>>) {
+    fn opened(&mut self, event: &Event, path: &[u8]) {
         // To look at a process takes longer than all else. Each has a descriptor.
         if self.found.len() >= MAX_FOUND {
             self.found.clear();
@@ -290,7 +266,8 @@ impl State {
             _ if self.has_others => return,
             _ => None,
         };
-        let new = |held: OwnedFd| KeptFile::new(held, event.id, missing.clone());
+        let surveyed = Surveyed::opened(event);
+        let new = |held: OwnedFd| KeptFile::new(held, event.id, surveyed.clone());
         let directory = self.directories.get(&event.stats);
         let directory = directory.map_or(Path::new(""), PathBuf::as_path);
         let named = path;
@@ -304,7 +281,7 @@ impl State {
         match file.or_else(|| as_process().and_then(new)) {
             Some(file) => self.insert(event.id, file),
             None if path.is_absolute() && self.renamed.len() < MAX_RENAMED => {
-                self.renamed.insert(event.id.1, (path, event.id, missing));
+                self.renamed.insert(event.id.1, (path, event.id, surveyed));
             }
             None => {}
         }
@@ -322,9 +299,9 @@ impl State {
         directories.dedup();
         for directory in directories {
             for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-                if let Some((_, id, missing)) = renamed.get(&entry.ino())
+                if let Some((_, id, surveyed)) = renamed.get(&entry.ino())
                     && let Some(held) = kept_file::hold(&entry.path())
-                    && let Some(file) = KeptFile::new(held, *id, missing.clone())
+                    && let Some(file) = KeptFile::new(held, *id, surveyed.clone())
                 {
                     self.insert(*id, file);
                 }
@@ -379,8 +356,8 @@ impl State {
                 return false;
             }
             let is_over = !file.is_read_ahead && file.evict(now);
-            if is_over && let Some((path, missing)) = file.path_if_renamed() {
-                renamed.insert(id.1, (path, *id, missing));
+            if is_over && let Some((path, surveyed)) = file.path_if_renamed() {
+                renamed.insert(id.1, (path, *id, surveyed));
             } else if is_over {
                 add_sums(sums, file, file.is_clean().then_some(0));
                 channel.free(*id);
@@ -407,9 +384,9 @@ impl State {
                 }
                 let left = file.evict_all(true);
                 if left.is_none()
-                    && let Some((path, missing)) = file.path_if_renamed()
+                    && let Some((path, surveyed)) = file.path_if_renamed()
                 {
-                    renamed.insert(id.1, (path, *id, missing));
+                    renamed.insert(id.1, (path, *id, surveyed));
                     return false;
                 }
                 let found = left.unwrap_or_default();
@@ -447,6 +424,20 @@ impl State {
     }
 }
 
+/// The greatest number of bytes that the kernel reads ahead on a device or a filesystem of this machine. 0 if that is
+/// not known.
+fn kernel_readahead() -> u64 {
+    let devices = fs::read_dir("/sys/class/bdi")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let kilobytes = devices.filter_map(|device| {
+        let text = fs::read_to_string(device.path().join("read_ahead_kb")).ok()?;
+        text.trim().parse::<u64>().ok()
+    });
+    kilobytes.max().unwrap_or(0).saturating_mul(1024)
+}
+
 /// The directories of the mounts of this process, by their IDs.
 fn mounts() -> HashMap<u64, String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -458,46 +449,26 @@ fn mounts() -> HashMap<u64, String> {
     mounts.lines().filter_map(mount).collect()
 }
 
-/// Adds a file of which these bytes are left, if that is known.
+/// Adds a file of which these bytes are left, if that is known. A file that was resident completely is not added.
 fn add_sums(sums: &mut HashMap<u64, Sums>, file: &KeptFile, left: Option<u64>) {
+    if file.surveyed.missing.is_empty() {
+        return;
+    }
     let sum = sums.entry(file.mount).or_default();
-    let after = match (file.before, left) {
-        (0, Some(left)) => Some(left),
-        _ => file.after(),
-    };
-    let Some(after) = after else {
+    let Some((before, after)) = file.before_and_after() else {
         sum.unknown += 1;
         return;
     };
     sum.files += 1;
-    sum.before += file.before;
+    sum.before += before;
     sum.left += left.unwrap_or(0);
     sum.after += after;
-}
-
-/// Adds a part of a file that is behind the others.
-fn add(ranges: &mut Vec<Range<u64>>, part: Missing<'_>) {
-    let page = nowait::residency::page_size();
-    let mut push = |range: Range<u64>| match ranges.last_mut() {
-        Some(last) if range.start < last.end || range.is_empty() => {}
-        Some(last) if range.start == last.end => last.end = range.end,
-        _ if range.is_empty() => {}
-        _ => ranges.push(range),
-    };
-    if part.pages.is_empty() {
-        return push(part.start..part.end);
-    }
-    for (byte, bits) in part.pages.iter().zip(0..) {
-        for bit in (0..8).filter(|bit| byte & 1 << bit != 0) {
-            let start = part.start.saturating_add((bits * 8 + bit) * page);
-            push(start..start.saturating_add(page).min(part.end));
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ranges::Ranges;
 
     /// Its data is not yet written, and it would be looked at again only after some time.
     #[test]
@@ -513,38 +484,12 @@ mod tests {
         let id = std::os::unix::fs::MetadataExt::dev(&stat);
         let id = (id, std::os::unix::fs::MetadataExt::ino(&stat));
         let held = kept_file::hold(&path).unwrap();
-        let kept = KeptFile::new(held, id, std::iter::once(0..u64::MAX).collect());
+        let kept = KeptFile::new(held, id, Surveyed::whole(Ranges::all()));
         state.insert(id, kept.unwrap());
         state.check();
         assert!(state.files.contains_key(&id));
         path.close().unwrap();
         state.check();
         assert!(state.files.is_empty());
-    }
-
-    #[test]
-    fn parts_become_ranges() {
-        let page = nowait::residency::page_size();
-        let mut ranges = Vec::new();
-        let part = |start, end, pages| Missing { start, end, pages };
-        add(&mut ranges, part(0, page, &[]));
-        add(&mut ranges, part(page, 10 * page, &[0b1000_0001, 1]));
-        add(&mut ranges, part(10 * page, u64::MAX, &[]));
-        // The bits are those of the pages 1, 8 and 9.
-        assert_eq!(ranges, [0..2 * page, 8 * page..u64::MAX]);
-    }
-
-    #[test]
-    fn any_parts_can_be_added() {
-        let mut ranges = Vec::new();
-        for start in [0, 1, u64::MAX - 1, u64::MAX, 7] {
-            for end in [0, u64::MAX, 5] {
-                for pages in [&[][..], &[255; 256]] {
-                    add(&mut ranges, Missing { start, end, pages });
-                }
-            }
-        }
-        assert!(ranges.iter().all(|range| range.start < range.end));
-        assert!(ranges.is_sorted_by_key(|range| range.start));
     }
 }

@@ -17,6 +17,8 @@
 //!  follow       which directories are read
 //!  keeper       evicts what the program has added to the page cache
 //!  kept_file    a file of it
+//!  surveyed     what surveys have found about its pages
+//!  ranges       ranges of bytes
 //!  learner      what a program uses
 //!  process      opens the directories that an event names
 //!  trees        the walks, and how long they wait for the program
@@ -42,7 +44,9 @@ mod keeper;
 mod kept_file;
 mod learner;
 mod process;
+mod ranges;
 mod readahead;
+mod surveyed;
 mod threads;
 mod trees;
 mod uses;

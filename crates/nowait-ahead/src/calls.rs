@@ -12,6 +12,7 @@ mod read;
 mod sandbox;
 mod scan;
 mod stat;
+mod transfer;
 mod tree;
 
 /// Finds all functions of the C library. ld.so(8) may wait for a lock in dlsym(3), and a program
@@ -31,6 +32,7 @@ pub fn find() {
     sandbox::find();
     scan::find();
     stat::find();
+    transfer::find();
     tree::find();
     tree::find_walks();
 }

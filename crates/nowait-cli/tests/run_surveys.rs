@@ -706,6 +706,98 @@ fn a_hole_of_any_size_is_surveyed_at_once() {
     assert_eq!(residency.known().unwrap().cached, 1);
 }
 
+/// A file of 80 MiB. Each window of it has a resident page.
+fn partly_resident(at: &Path) -> Files {
+    let path = at.join("file");
+    let file = File::create(&path).unwrap();
+    file.set_len(80 * MIB).unwrap();
+    let mut files = Files(vec![(path, Vec::new(), BTreeSet::new())], 0);
+    touch_windows(&mut files);
+    files
+}
+
+fn touch_windows(files: &mut Files) {
+    let (path, bytes, resident) = &mut files.0[0];
+    evict(path);
+    for window in 0..40 {
+        touch(path, window * 2 * MIB..window * 2 * MIB + PAGE);
+    }
+    *resident = pages(path);
+    *bytes = vec![0; 80 << 20];
+    files.1 = all_reclaimed();
+}
+
+/// A part in the middle of a large file is surveyed before it is read or written.
+#[test]
+fn each_way_to_read_or_write_a_part_of_a_large_file_leaves_the_cache_as_it_was() {
+    if !is_root() {
+        return;
+    }
+    let disk = mounted!(Filesystem::Ext4);
+    let here = directory();
+    let windows = compile("cc", "windows.c", &["-std=gnu11"], here.path());
+    let table = run_well(&mut Command::new(&windows));
+    let names: Vec<&str> = table.text().lines().collect();
+    let source = include_str!("../../nowait-ahead/src/calls/transfer.rs");
+    let name = |line: &'static str| line.strip_prefix("    fn ")?.split_once('(');
+    for (name, _) in source.lines().filter_map(name) {
+        assert!(names.contains(&name), "windows.c has no {name}");
+    }
+    let mut files = partly_resident(disk.path());
+    for name in names {
+        touch_windows(&mut files);
+        let script = format!("{} {} {name}", word(&windows), word(&files.0[0].0));
+        run_well(&mut surveys(&[], &script));
+        files.are_as_before(name);
+    }
+}
+
+/// The number of questions for the residency of a file.
+#[test]
+fn a_file_of_any_size_is_opened_with_the_survey_of_one_window() {
+    if !is_root() {
+        return;
+    }
+    if Command::new("strace").arg("-V").output().is_err() {
+        return slowdisk::skip_or_fail("strace is missing");
+    }
+    let disk = mounted!(Filesystem::Ext4);
+    let here = directory();
+    let windows = compile("cc", "windows.c", &["-std=gnu11"], here.path());
+    let partly = partly_resident(disk.path());
+    let sparse = disk.path().join("sparse");
+    let file = File::create(&sparse).unwrap();
+    file.set_len(1 << 40).unwrap();
+    for part in 0..1000 {
+        touch(
+            &sparse,
+            (part << 30) + 5 * MIB..(part << 30) + 5 * MIB + PAGE,
+        );
+    }
+    for path in [&partly.0[0].0, &sparse] {
+        let trace = here.path().join("trace");
+        let script = format!(
+            "strace -qq -o {} {} {} open",
+            word(&trace),
+            word(&windows),
+            word(path)
+        );
+        run_well(&mut surveys(&[], &script));
+        let trace = fs::read_to_string(&trace).unwrap();
+        // An older strace(1) does not know the name.
+        let is_question = |line: &&str| {
+            ["cachestat", "syscall_0x1c3", "mincore"]
+                .iter()
+                .any(|it| line.contains(it))
+        };
+        let questions = trace.lines().filter(is_question).count();
+        assert!(
+            (1..40).contains(&questions),
+            "{path:?}: {questions}: {trace}"
+        );
+    }
+}
+
 #[test]
 fn a_copy_in_one_call_is_whole() {
     if !is_root() {
