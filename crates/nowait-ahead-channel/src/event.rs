@@ -57,6 +57,12 @@ pub enum Kind {
     /// The program is about to unmap the addresses from `time` to `stats`, and waits until the event is
     /// [handled](crate::Channel::is_handled).
     Unmapping,
+    /// The process has a filter of system calls (seccomp(2)), or is about to install one. The files that it opens from
+    /// now on are not surveyed.
+    Filtered,
+    /// A file has got the name `path`: rename(2), link(2). `path`, `fd` and `stats` are as those of a
+    /// [`Surveyed`](Kind::Surveyed).
+    Named,
 }
 
 /// One event.
@@ -134,7 +140,7 @@ impl Place<'_> {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 18] = [
+    pub const ALL: [Kind; 20] = [
         Kind::Opened,
         Kind::Large,
         Kind::Listing,
@@ -153,6 +159,8 @@ impl Kind {
         Kind::ManyLookedUp,
         Kind::Listed,
         Kind::Unmapping,
+        Kind::Filtered,
+        Kind::Named,
     ];
 }
 

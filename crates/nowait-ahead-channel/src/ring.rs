@@ -195,6 +195,16 @@ impl Channel {
         Some(self.push(&words))
     }
 
+    /// Tells that a file has got a name, which may be long, relative to the directory with this [key](crate::key). As
+    /// [`tell`](Channel::tell) otherwise.
+    pub fn tell_named(&self, tid: u32, place: Place<'_>, directory: u64) {
+        let path = self.tell_path(tid, place.path, (0, 0));
+        let place = Place { path, ..place };
+        if let Some(words) = encode(Kind::Named, tid, place, (0, 0), [0, directory, 0]) {
+            self.push(&words);
+        }
+    }
+
     /// Tells what a program has used, for [`Kind::Used`] and the kinds after it. The path may be
     /// long. As [`tell`](Channel::tell) otherwise.
     pub fn tell_use(&self, kind: Kind, tid: u32, path: &[u8], part: Range<u64>) {

@@ -25,6 +25,8 @@ pub struct KeptFile {
     /// The path by which the file is opened. Empty while it is held.
     path: PathBuf,
     pub id: Id,
+    /// The time of its creation, if the filesystem has one. A file that is created later may have the number of this one.
+    created: Option<(i64, u32)>,
     /// The ID of the mount.
     pub mount: u64,
     /// What was resident before the program could read it.
@@ -90,6 +92,7 @@ impl KeptFile {
             held: None,
             path: PathBuf::new(),
             id,
+            created: created(&stat),
             mount: stat.stx_mnt_id,
             surveyed,
             is_read_ahead: false,
@@ -145,6 +148,17 @@ impl KeptFile {
     /// Returns true if the file is evicted behind its reader.
     pub fn is_large(&self) -> bool {
         self.size.max(self.surveyed.missing.end()) >= LARGE
+    }
+
+    /// The file has this path now, perhaps.
+    pub fn is_named(&mut self, path: &Path) {
+        if self.held.is_none() && hold(path).is_some_and(|held| self.is(&held)) {
+            path.clone_into(&mut self.path);
+        }
+    }
+
+    fn is(&self, held: &OwnedFd) -> bool {
+        stat(held).is_some_and(|stat| id_of(&stat) == self.id && created(&stat) == self.created)
     }
 
     /// Returns true if this process holds the file by a descriptor.
@@ -294,7 +308,7 @@ impl KeptFile {
     /// A descriptor of O_PATH by the path.
     fn hold_again(&self) -> Option<OwnedFd> {
         let held = hold(&self.path)?;
-        (id_of(&stat(&held)?) == self.id).then_some(held)
+        self.is(&held).then_some(held)
     }
 }
 
@@ -312,7 +326,7 @@ fn cached(fd: &OwnedFd, range: Range<u64>) -> Option<Left> {
 }
 
 fn stat(fd: &OwnedFd) -> Option<Statx> {
-    let fields = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+    let fields = StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID;
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     statx(fd, c"", flags, fields).ok()
 }
@@ -322,6 +336,11 @@ fn id_of(stat: &Statx) -> Id {
         makedev(stat.stx_dev_major, stat.stx_dev_minor),
         stat.stx_ino,
     )
+}
+
+fn created(stat: &Statx) -> Option<(i64, u32)> {
+    let is_known = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+    is_known.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec))
 }
 
 /// Returns true if the file was changed so recently that the kernel may not have begun to write it.
@@ -342,6 +361,16 @@ fn path_of(fd: &OwnedFd) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let path = readlink(proc_path(fd), Vec::new()).ok()?.into_bytes();
     Some(std::ffi::OsString::from_vec(path).into())
+}
+
+/// The device and inode number of a descriptor.
+pub fn id(held: &OwnedFd) -> Option<Id> {
+    Some(id_of(&stat(held)?))
+}
+
+/// The ID of the mount of a path.
+pub fn mount(path: &Path) -> Option<u64> {
+    Some(stat(&hold(path)?)?.stx_mnt_id)
 }
 
 /// A descriptor of O_PATH. The links in /proc/PID lead out of namespaces.

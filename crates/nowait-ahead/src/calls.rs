@@ -9,6 +9,7 @@ mod lock;
 mod look_up;
 mod open;
 mod read;
+mod rename;
 mod sandbox;
 mod scan;
 mod stat;
@@ -29,6 +30,7 @@ pub fn find() {
     look_up::find();
     open::find();
     read::find();
+    rename::find();
     sandbox::find();
     scan::find();
     stat::find();

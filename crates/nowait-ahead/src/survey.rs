@@ -53,6 +53,8 @@ pub fn begin(channel: Channel) {
     if system_calls::are_allowed() {
         inherited();
         open_files::share_all();
+    } else {
+        survey_events::is_filtered();
     }
 }
 

@@ -10,6 +10,7 @@ use nowait_ahead_channel::{Channel, Kind, Listening, Missing, Place, key};
 use rustix::thread::{Timespec, nanosleep};
 
 use crate::file::File;
+use crate::named::Named;
 use crate::path;
 use crate::statx::statx;
 use crate::system_calls;
@@ -39,6 +40,15 @@ pub fn begin(channel: Channel) {
         channel.tell(Kind::Started, thread(), Place::NONE, (0, 0), 0);
     }
     let _ = CHANNEL.set(channel);
+}
+
+/// The process has a filter of system calls, or is about to install one.
+pub fn is_filtered() {
+    if let Some(channel) = CHANNEL.get()
+        && channel.is_listening(Listening::Directories)
+    {
+        channel.tell(Kind::Filtered, thread(), Place::NONE, (0, 0), 0);
+    }
 }
 
 /// Returns true if `nowait run` keeps the page cache.
@@ -86,6 +96,44 @@ pub fn waited_for_room(channel: &Channel) -> bool {
     true
 }
 
+/// A file has got a name. errno stays as it is.
+///
+/// # Safety
+/// A system call has just accepted the path.
+#[inline(never)]
+pub unsafe fn named(file: Named) {
+    let Some(channel) = surveys() else { return };
+    // SAFETY: the caller's promise.
+    let Some(place) = (unsafe { file.place() }) else {
+        return;
+    };
+    system_calls::with_errno(|| {
+        let is_relative = !place.path.starts_with(b"/");
+        let directory = is_relative.then(|| tell_directory(channel, place.fd));
+        channel.tell_named(thread(), place, directory.unwrap_or(0));
+    });
+}
+
+/// Tells of the path of a directory, unless it was the last one. The descriptor may be closed
+/// when `nowait run` reads the event. Returns the [`key`] of the directory, or 0.
+#[inline(never)]
+fn tell_directory(channel: &Channel, directory: c_int) -> u64 {
+    // SAFETY: the program has just used a path relative to this descriptor.
+    let fd = unsafe { path::directory(directory) };
+    let Some(id) = statx(fd, 0).map(|stat| stat.id) else {
+        return 0;
+    };
+    if LAST.load(Ordering::Relaxed) != key(id) {
+        path::with_memory(|path| {
+            if let Some(path) = path::of(fd, path) {
+                channel.tell_directory(thread(), path, id);
+                LAST.store(key(id), Ordering::Relaxed);
+            }
+        });
+    }
+    key(id)
+}
+
 impl Survey<'_> {
     /// Tells that the file was opened. `pages` are those of [`nowait_ahead_channel::Event::pages`]. A file without a
     /// path is told of by its own. Returns the number of the event.
@@ -93,31 +141,11 @@ impl Survey<'_> {
         match place {
             Some(place) => {
                 let is_relative = !place.path.starts_with(b"/");
-                let directory = is_relative.then(|| self.tell_directory(place.fd));
+                let directory = is_relative.then(|| tell_directory(self.channel, place.fd));
                 self.tell_at(place, directory.unwrap_or(0), pages)
             }
             None => self.tell_by_own_path(pages),
         }
-    }
-
-    /// Tells of the path of a directory, unless it was the last one. The descriptor may be closed
-    /// when `nowait run` reads the event. Returns the [`key`] of the directory, or 0.
-    #[inline(never)]
-    fn tell_directory(&self, directory: c_int) -> u64 {
-        // SAFETY: the program has just opened a file relative to this descriptor.
-        let fd = unsafe { path::directory(directory) };
-        let Some(id) = statx(fd, 0).map(|stat| stat.id) else {
-            return 0;
-        };
-        if LAST.load(Ordering::Relaxed) != key(id) {
-            path::with_memory(|path| {
-                if let Some(path) = path::of(fd, path) {
-                    self.channel.tell_directory(self.thread, path, id);
-                    LAST.store(key(id), Ordering::Relaxed);
-                }
-            });
-        }
-        key(id)
     }
 
     #[inline(never)]

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nowait_ahead_channel::{Channel, key};
 
+use crate::path;
 use crate::position::{is_after, position};
 use crate::survey_events::{Survey, surveys};
 use crate::system_calls;
@@ -228,6 +229,14 @@ impl Entry {
         }
     }
 
+    fn is_of(&self, id: (u64, u64)) -> bool {
+        let [device, inode] = &self.id;
+        (
+            device.load(Ordering::Relaxed),
+            inode.load(Ordering::Relaxed),
+        ) == id
+    }
+
     /// The position of the descriptor. It may be another one than that of the last call: other processes have it, too.
     fn position(&self, fd: BorrowedFd<'_>) -> Option<u64> {
         let guess = self.position.load(Ordering::Relaxed);
@@ -255,13 +264,10 @@ impl Entry {
         let last = last.next_multiple_of(WINDOW).min(end);
         // SAFETY: the descriptor is used in this call only.
         let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
-        // The number may have been closed in another way.
-        let id = [&self.id[0], &self.id[1]].map(|it| it.load(Ordering::Relaxed));
-        let Some(survey) =
-            Survey::new(channel, descriptor).filter(|it| [it.file.id.0, it.file.id.1] == id)
-        else {
-            self.opened.store(0, Ordering::Relaxed);
-            return;
+        let survey = match Survey::new(channel, descriptor) {
+            Some(survey) if self.is_of(survey.file.id) => survey,
+            // The number was closed in another way.
+            _ => return self.opened.store(0, Ordering::Relaxed),
         };
         let reached = survey.walk(number, first..last, Until::Calls(calls));
         if first == before {
@@ -315,14 +321,19 @@ impl Survey<'_> {
 
     /// Surveys a window, and tells of it if some of its pages are resident and others are not. Returns true if none
     /// is resident, and `None` if the kernel does not answer.
-    #[inline(never)]
+    #[inline(always)]
     fn survey_window(&self, window: &Range<u64>, calls: &mut u32) -> Option<bool> {
-        let mut bits = [0; BITS];
         let pages = ((window.end - window.start) / self.file.page) as usize;
-        let missing = self.file.missing(window, &mut bits, calls)?;
-        if missing > 0 && missing < pages {
-            self.tell_part(window.clone(), &bits[..pages.div_ceil(8)]);
-        }
+        // The bits are not on the stack, which may be small.
+        let missing = path::with_memory(|memory| {
+            let bits = &mut memory[..BITS];
+            bits.fill(0);
+            let missing = self.file.missing(window, bits, calls)?;
+            if missing > 0 && missing < pages {
+                self.tell_part(window.clone(), &bits[..pages.div_ceil(8)]);
+            }
+            Some(missing)
+        })??;
         Some(missing == pages)
     }
 }

@@ -866,6 +866,42 @@ fn a_program_unmounts_a_filesystem_that_it_has_written_to() {
     );
 }
 
+/// umount(8) is setuid, and loads no library. The filesystem was mounted before.
+#[test]
+fn a_program_that_loads_no_library_unmounts_a_filesystem() {
+    if !is_root() {
+        return;
+    }
+    let mount = mounted!(Filesystem::Ext4);
+    cold(mount.path().join("read"), 9 * MIB);
+    let script = format!(
+        "cd {0}; cat read >written; cd /; sleep 0.2; LD_PRELOAD= umount {0}",
+        word(mount.path())
+    );
+    run_well(&mut surveys(&[], &script));
+}
+
+/// No file is held there, so it is found by its name.
+#[test]
+fn files_of_another_mount_are_evicted_when_their_names_have_changed() {
+    if !is_root() {
+        return;
+    }
+    let mount = mounted!(Filesystem::Ext4);
+    let at = mount.path();
+    let from = cold(at.join("from"), 300_000);
+    let mut files = Files::new([from]);
+    files.arrange(&mut Random(5));
+    let script = "mkdir a b c; for n in $(seq 30); do cp from a/$n; mv a/$n b/$n; ln b/$n c/$n; rm b/$n; done; \
+                  cat from >x; mv x c/x; cat from >c/replaced; cat from >y; mv y c/replaced";
+    run_well(surveys(&[], script).current_dir(at));
+    for entry in fs::read_dir(at.join("c")).unwrap() {
+        let path = entry.unwrap().path();
+        assert_eq!(pages(&path), BTreeSet::new(), "{path:?}");
+    }
+    files.are_as_before(script);
+}
+
 #[test]
 fn a_program_unmounts_what_it_has_mounted() {
     if !is_root() {
@@ -1237,6 +1273,58 @@ fn the_report_has_a_line_for_each_mount() {
     assert!(!said.err.contains("read ahead"), "{said:?}");
     let nothing = run_well(&mut surveys(&["--stats"], "true"));
     assert_eq!(nothing.err, "page cache: no pages were added\n");
+}
+
+#[test]
+fn files_of_a_process_without_new_privileges_are_evicted() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let sizes = [20_000, 300_000, 9 * MIB];
+    let paths = sizes.map(|size| cold(directory.path().join(format!("f{size}")), size));
+    let mut files = Files::new(paths);
+    files.arrange(&mut Random(4));
+    let script = "setpriv --no-new-privs sh -c 'cat f* >/dev/null; cat f* >new'";
+    run_well(surveys(&[], script).current_dir(directory.path()));
+    assert_eq!(pages(&directory.path().join("new")), BTreeSet::new());
+    files.are_as_before(script);
+}
+
+/// It does not say that nothing was added if it has not looked.
+#[test]
+fn the_report_says_which_processes_it_does_not_know() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    let file = cold(at.join("file"), 4 * MIB);
+    let notices = compile("cc", "notices.c", &["-std=gnu11"], at);
+    let filtered = format!("{} filtered cat file", word(&notices));
+    for (script, why) in [
+        (
+            filtered.as_str(),
+            "not all is known: a process had a filter of system calls",
+        ),
+        (
+            "setpriv --bounding-set=-net_raw --inh-caps=-net_raw cat file",
+            "not all is known: a process had other rights",
+        ),
+        (
+            "sleep 0.5 | unshare --user --map-root-user cat file -",
+            "no library sees its calls",
+        ),
+    ] {
+        evict(&file);
+        let script = format!("{script} >/dev/null");
+        let said = run_well(surveys(&["--stats"], &script).current_dir(at));
+        let is_said = said.err.lines().any(|it| it.contains(why));
+        assert!(
+            is_said && !said.err.contains("no pages"),
+            "{script}: {said:?}"
+        );
+    }
 }
 
 #[test]

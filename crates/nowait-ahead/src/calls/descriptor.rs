@@ -60,8 +60,14 @@ fn maps(
     open_files::remove(fd);
     windows::is_mapped(fd, offset, len);
     let address = call();
-    learn::mapped(fd, address, len);
+    learns(fd, address, len);
     address
+}
+
+/// It does not use the stack of the functions above, which need theirs for a survey.
+#[inline(never)]
+fn learns(fd: c_int, address: *mut c_void, len: size_t) {
+    learn::mapped(fd, address, len);
 }
 
 /// The program has sent a message, which may have descriptors if it has control data.

@@ -10,7 +10,7 @@
 //! ```
 //! A file is known until it was evicted. A part of a file that was not surveyed is not evicted.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -27,6 +27,7 @@ use nowait_page_cache::Leases;
 use rustix::process::{Resource, getrlimit};
 
 use crate::directory::Id;
+use crate::evictions::{Evictions, Sums, add_sums, mounts};
 use crate::kept_file::{self, KeptFile};
 use crate::process::{OtherRights, Process};
 use crate::readahead::Readahead;
@@ -34,38 +35,10 @@ use crate::surveyed::Surveyed;
 use crate::uses::{Processes, has_channel};
 
 /// A thread that keeps the page cache.
-pub struct Keeper {
+pub struct Evictor {
     channel: Arc<Channel>,
     stop: Arc<AtomicBool>,
-    end: Receiver<Kept>,
-}
-
-/// The page cache of the program's files, for each mount.
-#[derive(Debug, Default)]
-pub struct Kept {
-    /// The directory of each mount, with its sums.
-    pub mounts: BTreeMap<String, Sums>,
-    /// Programs whose calls the library has not seen, with the bytes that they have read from disks,
-    /// at least.
-    pub unseen: BTreeMap<PathBuf, u64>,
-    /// The number of events that were lost.
-    pub lost: u64,
-}
-
-/// The files of a mount of which parts were not resident before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
-    /// The number of files.
-    pub files: u64,
-    /// The bytes that were resident before the program opened them.
-    pub before: u64,
-    /// The bytes that are resident after the program.
-    pub after: u64,
-    /// The bytes of these that were not resident before.
-    pub left: u64,
-    /// The number of files whose residency is not known any more. The other numbers are without
-    /// them.
-    pub unknown: u64,
+    end: Receiver<Evictions>,
 }
 
 struct State {
@@ -79,13 +52,17 @@ struct State {
     paths: HashMap<(u32, Id), Vec<u8>>,
     /// The paths of directories, by their [`key`].
     directories: HashMap<u64, PathBuf>,
-    /// The IDs of mounts that the program has not made.
-    mounts: HashSet<u64>,
+    /// The mount of the root directory, which is not unmounted.
+    root: Option<u64>,
     files: HashMap<Id, KeptFile>,
     /// Files that were not found: their paths, by inode number.
     renamed: HashMap<u64, (PathBuf, Id, Surveyed)>,
+    /// The library has reported something.
+    has_reports: bool,
     /// A process of the program has other rights than this one.
     has_others: bool,
+    /// A process of the program has a filter of system calls.
+    is_filtered: bool,
     /// The number of files that are held by a descriptor.
     held: u64,
     max_held: u64,
@@ -110,7 +87,7 @@ const MAX_RENAMED: usize = 10_000;
 /// The longest time that pages are waited for which are not yet written.
 const LONGEST: Duration = Duration::from_secs(10);
 
-impl Keeper {
+impl Evictor {
     /// Starts the thread. If that fails, nothing is evicted. What `readahead` reads from now on is
     /// evicted when the program has ended. `program` is its process. `is_unseen` returns true if the library does not see the
     /// calls of a program. If it is `None`, such programs are not looked for.
@@ -119,7 +96,7 @@ impl Keeper {
         program: u32,
         readahead: &Readahead,
         is_unseen: Option<fn(&Path) -> bool>,
-    ) -> Keeper {
+    ) -> Evictor {
         channel.set_readahead(kernel_readahead());
         let (before_readahead, read_ahead) = mpsc::channel();
         readahead.give_back(before_readahead);
@@ -132,11 +109,11 @@ impl Keeper {
         state.processes.is_unseen = is_unseen;
         let thread = std::thread::Builder::new().name("keep".to_owned());
         let _ = thread.spawn(move || drop(to.send(state.run(&stopped))));
-        Keeper { channel, stop, end }
+        Evictor { channel, stop, end }
     }
 
     /// Evicts the rest after the end of the program. Waits until it is written, at most 10 seconds.
-    pub fn stop(self) -> Kept {
+    pub fn stop(self) -> Evictions {
         self.stop.store(true, Ordering::Relaxed);
         self.channel.wake();
         self.end.recv_timeout(2 * LONGEST).unwrap_or_default()
@@ -152,18 +129,20 @@ impl State {
             processes: Processes::of(Some(program)),
             found: HashMap::new(),
             paths: HashMap::new(),
-            mounts: mounts().into_keys().collect(),
+            root: kept_file::mount(Path::new("/")),
             directories: HashMap::new(),
             files: HashMap::new(),
             renamed: HashMap::new(),
+            has_reports: false,
             has_others: false,
+            is_filtered: false,
             held: 0,
             max_held: (descriptors / 4).min(512),
             sums: HashMap::new(),
         }
     }
 
-    fn run(&mut self, stopped: &AtomicBool) -> Kept {
+    fn run(&mut self, stopped: &AtomicBool) -> Evictions {
         let channel = self.channel.clone();
         let mut reader = Reader::new(&channel);
         let mut interval = INTERVAL;
@@ -194,6 +173,7 @@ impl State {
 
     fn handle(&mut self, event: &Event) {
         self.take_read_ahead();
+        self.has_reports = true;
         match event.kind {
             Kind::Missing => {
                 if let Some(file) = self.files.get_mut(&event.id) {
@@ -221,6 +201,8 @@ impl State {
                 }
             }
             Kind::Started => self.processes.add(event.tid),
+            Kind::Filtered => self.is_filtered = true,
+            Kind::Named => self.named(event),
             Kind::Directory => {
                 if self.directories.len() >= MAX_DIRECTORIES {
                     self.directories.clear();
@@ -238,6 +220,31 @@ impl State {
         [start.unwrap_or_default().as_slice(), &event.path].concat()
     }
 
+    /// A file has got another name. One that was closed before is found by it.
+    fn named(&mut self, event: &Event) {
+        let name = self.path_of(event);
+        let path = self.absolute(event, &name);
+        if !path.is_absolute() {
+            return;
+        }
+        let Some(id) = kept_file::hold(&path).as_ref().and_then(kept_file::id) else {
+            return;
+        };
+        if let Some(file) = self.files.get_mut(&id) {
+            file.is_named(&path);
+        } else if let Some((old, _, _)) = self.renamed.get_mut(&id.1).filter(|it| it.1 == id) {
+            *old = path;
+        }
+    }
+
+    /// The path of an event. It is relative if its directory is not known.
+    fn absolute(&self, event: &Event, name: &[u8]) -> PathBuf {
+        let directory = self.directories.get(&event.stats);
+        directory
+            .map_or(Path::new(""), PathBuf::as_path)
+            .join(OsStr::from_bytes(name))
+    }
+
     /// The survey of a file that was read ahead precedes that of the program.
     fn take_read_ahead(&mut self) {
         while let Ok(file) = self.read_ahead.try_recv() {
@@ -247,7 +254,8 @@ impl State {
 
     /// Adds the file of an event. It is not added if its process has other rights than this one. A
     /// process that has ended is taken to have had the same rights, unless another process has not.
-    fn opened(&mut self, event: &Event, path: &[u8]) {
+    fn opened(&mut self, event: &Event, named: &[u8]) {
+        let path = self.absolute(event, named);
         // To look at a process takes longer than all else. Each has a descriptor.
         if self.found.len() >= MAX_FOUND {
             self.found.clear();
@@ -268,10 +276,6 @@ impl State {
         };
         let surveyed = Surveyed::opened(event);
         let new = |held: OwnedFd| KeptFile::new(held, event.id, surveyed.clone());
-        let directory = self.directories.get(&event.stats);
-        let directory = directory.map_or(Path::new(""), PathBuf::as_path);
-        let named = path;
-        let path = directory.join(OsStr::from_bytes(named));
         let by_path = || path.is_absolute().then(|| kept_file::hold(&path))?;
         let number = (event.time as u32).cast_signed();
         let by_number = || process.as_ref()?.hold(number, b"");
@@ -309,9 +313,9 @@ impl State {
         }
     }
 
-    /// A file on a mount that the program has made is not held, so that the program can unmount it.
+    /// A file on another mount is not held, so that all programs can unmount it.
     fn insert(&mut self, id: Id, mut file: KeptFile) {
-        match self.held < self.max_held && self.mounts.contains(&file.mount) {
+        match self.held < self.max_held && self.root == Some(file.mount) {
             true => self.held += 1,
             false => file.let_go(),
         }
@@ -320,7 +324,7 @@ impl State {
 
     /// Holds no file from now on.
     fn let_go(&mut self) {
-        self.mounts.clear();
+        self.root = None;
         self.files.values_mut().for_each(KeptFile::let_go);
         self.held = 0;
     }
@@ -405,7 +409,7 @@ impl State {
         }
     }
 
-    fn report(&self, lost: u64) -> Kept {
+    fn report(&self, lost: u64) -> Evictions {
         let mounts = mounts();
         let mut sums = self.sums.clone();
         for evicted in self.channel.evicted() {
@@ -416,10 +420,13 @@ impl State {
         }
         let name = |id| mounts.get(&id).map_or("?", String::as_str).to_owned();
         let named = sums.into_iter().map(|(id, sums)| (name(id), sums));
-        Kept {
+        Evictions {
             mounts: named.collect(),
             unseen: self.processes.unseen(),
             lost,
+            has_reports: self.has_reports,
+            has_other_rights: self.has_others,
+            is_filtered: self.is_filtered,
         }
     }
 }
@@ -436,33 +443,6 @@ fn kernel_readahead() -> u64 {
         text.trim().parse::<u64>().ok()
     });
     kilobytes.max().unwrap_or(0).saturating_mul(1024)
-}
-
-/// The directories of the mounts of this process, by their IDs.
-fn mounts() -> HashMap<u64, String> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let mount = |line: &str| {
-        let mut words = line.split(' ');
-        let id = words.next()?.parse().ok()?;
-        Some((id, words.nth(3)?.to_owned()))
-    };
-    mounts.lines().filter_map(mount).collect()
-}
-
-/// Adds a file of which these bytes are left, if that is known. A file that was resident completely is not added.
-fn add_sums(sums: &mut HashMap<u64, Sums>, file: &KeptFile, left: Option<u64>) {
-    if file.surveyed.missing.is_empty() {
-        return;
-    }
-    let sum = sums.entry(file.mount).or_default();
-    let Some((before, after)) = file.before_and_after() else {
-        sum.unknown += 1;
-        return;
-    };
-    sum.files += 1;
-    sum.before += before;
-    sum.left += left.unwrap_or(0);
-    sum.after += after;
 }
 
 #[cfg(test)]
