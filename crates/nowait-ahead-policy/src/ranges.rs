@@ -9,7 +9,7 @@ pub struct Ranges(Vec<Range<u64>>);
 impl Ranges {
     /// All bytes of a file.
     pub fn all() -> Ranges {
-        Ranges::from_iter([0..u64::MAX])
+        Ranges::from_iter(std::iter::once(0..u64::MAX))
     }
 
     /// Adds a range, which may be in others.
@@ -24,7 +24,7 @@ impl Ranges {
             .first()
             .map_or(range.start, |it| it.start.min(range.start));
         let end = touched.last().map_or(range.end, |it| it.end.max(range.end));
-        self.0.splice(first..last, [start..end]);
+        self.0.splice(first..last, std::iter::once(start..end));
     }
 
     /// The parts of a range that are in none of these.
@@ -87,8 +87,9 @@ mod tests {
         assert_eq!((ranges.bytes(25), ranges.end()), (3 + 3 + 2 + 5, u64::MAX));
         let gaps = |range| ranges.gaps(range).collect::<Vec<_>>();
         assert_eq!(gaps(0..30), [3..4, 7..8, 10..20]);
-        assert_eq!((gaps(1..3), gaps(2..4)), (vec![], vec![3..4]));
-        assert_eq!((gaps(12..13), gaps(5..5)), (vec![12..13], vec![]));
+        assert_eq!((gaps(1..3).len(), gaps(5..5).len()), (0, 0));
+        assert_eq!(gaps(2..9), [3..4, 7..8]);
+        assert_eq!(gaps(12..13).first(), Some(&(12..13)));
         ranges.add(0..u64::MAX);
         assert_eq!(ranges, Ranges::all());
     }

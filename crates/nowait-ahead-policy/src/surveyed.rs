@@ -124,12 +124,11 @@ mod tests {
         let mut surveyed = Surveyed::default();
         surveyed.add(part(0, 8 * page, &[0b1111_0000]));
         surveyed.add(part(0, 16 * page, &[0b0000_1111, 0b1]));
-        let expected = [4 * page..9 * page];
-        assert_eq!(surveyed.missing, expected.into_iter().collect());
-        assert_eq!(
-            surveyed.unknown(20 * page).collect::<Vec<_>>(),
-            [16 * page..20 * page]
-        );
+        let expected = std::iter::once(4 * page..9 * page);
+        assert_eq!(surveyed.missing, expected.collect());
+        let unknown: Vec<_> = surveyed.unknown(20 * page).collect();
+        assert_eq!(unknown.first(), Some(&(16 * page..20 * page)));
+        assert_eq!(unknown.len(), 1);
         assert_eq!(surveyed.resident(20 * page), 11 * page);
     }
 
