@@ -29,7 +29,7 @@ pub struct KeptFile {
     created: Option<(i64, u32)>,
     /// The ID of the mount.
     pub mount: u64,
-    /// What was resident before the program could read it.
+    /// The pages that were resident before the program could read them.
     pub surveyed: Surveyed,
     /// It was read ahead, and is not evicted before the program has ended.
     pub is_read_ahead: bool,

@@ -1,4 +1,4 @@
-//! What surveys have found about the pages of a file.
+//! The results of surveys of the pages of a file.
 
 use std::ops::Range;
 

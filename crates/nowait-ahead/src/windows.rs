@@ -64,7 +64,7 @@ static IS_USED: AtomicBool = AtomicBool::new(false);
 /// counts once: `nowait run` takes the first survey.
 static SURVEYED: [AtomicU64; 4096] = [const { AtomicU64::new(0) }; 4096];
 
-/// What a walk over windows does.
+/// The end of a walk over windows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Until {
     /// It surveys the first window, and the next ones up to one of which a page is resident.
