@@ -22,14 +22,20 @@ const LONGEST: size_t = 0x7fff_f000;
 // On 64-bit machines off_t and off64_t are the same.
 interpose! {
     fn posix_fadvise(fd: c_int, offset: off64_t, len: off64_t, advice: c_int) -> c_int, else libc::ENOSYS,
-        call => match is_kept(fd, (offset, len), advice) {
-            true => without_effect(fd, offset),
-            false => call(),
+        call => {
+            advises(fd, offset, len, advice);
+            match is_kept(len, advice) {
+                true => without_effect(fd, offset),
+                false => call(),
+            }
         };
     fn posix_fadvise64(fd: c_int, offset: off64_t, len: off64_t, advice: c_int) -> c_int, else libc::ENOSYS,
-        call => match is_kept(fd, (offset, len), advice) {
-            true => without_effect(fd, offset),
-            false => call(),
+        call => {
+            advises(fd, offset, len, advice);
+            match is_kept(len, advice) {
+                true => without_effect(fd, offset),
+                false => call(),
+            }
         };
     fn copy_file_range(
         from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, len: size_t, flags: c_uint,
@@ -42,16 +48,17 @@ interpose! {
     }) };
 }
 
-/// Returns true if the advice evicts pages. `nowait run` evicts those that were not resident before.
-fn is_kept(fd: c_int, (offset, len): (off64_t, off64_t), advice: c_int) -> bool {
+/// The program is about to give advice. The kernel may read the part of the file at once.
+fn advises(fd: c_int, offset: off64_t, len: off64_t, advice: c_int) {
     if advice == libc::POSIX_FADV_WILLNEED {
-        let all = usize::MAX;
-        windows::enters_at(
-            fd,
-            offset,
-            usize::try_from(len).map_or(all, |len| if len == 0 { all } else { len }),
-        );
+        // A length of 0 means up to the end of the file.
+        let len = usize::try_from(len).ok().filter(|len| *len > 0);
+        windows::enters_at(fd, offset, len.unwrap_or(usize::MAX));
     }
+}
+
+/// Returns true if the advice evicts pages. `nowait run` evicts those that were not resident before.
+fn is_kept(len: off64_t, advice: c_int) -> bool {
     advice == libc::POSIX_FADV_DONTNEED && len >= 0 && is_on()
 }
 
