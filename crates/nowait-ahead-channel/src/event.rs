@@ -37,12 +37,12 @@ pub enum Kind {
     Path,
     /// The path of the directory `id`, for a [`Surveyed`](Kind::Surveyed) that follows.
     Directory,
-    /// A part of the file `id` is not resident. [`Event::missing`] returns it.
+    /// A part of the file `id`, which is open, was surveyed before the program could read it.
+    /// [`Event::missing`] returns the pages of the part that are not resident.
     Missing,
-    /// A file was opened. `pages` are not resident, or all of its [`Missing`](Kind::Missing) parts
-    /// were told before by the same thread. `path` and `fd` are those of the call that has opened
-    /// it, `time` is its descriptor, and `stats` the [`key`] of the directory to which the path is
-    /// relative.
+    /// A file was opened. `pages` are not resident, or its parts follow as [`Missing`](Kind::Missing).
+    /// `path` and `fd` are those of the call that has opened it, `time` is its descriptor, and `stats`
+    /// the [`key`] of the directory to which the path is relative.
     Surveyed,
     /// The bytes from `time` to `stats` of a file were used, or the file was opened if there are
     /// none. `path` is absolute. A long one is told of as that of a [`Surveyed`](Kind::Surveyed).
@@ -57,6 +57,12 @@ pub enum Kind {
     /// The program is about to unmap the addresses from `time` to `stats`, and waits until the event is
     /// [handled](crate::Channel::is_handled).
     Unmapping,
+    /// The process has a filter of system calls (seccomp(2)), or is about to install one. The files that it opens from
+    /// now on are not surveyed.
+    Filtered,
+    /// A file has got the name `path`: rename(2), link(2). `path`, `fd` and `stats` are as those of a
+    /// [`Surveyed`](Kind::Surveyed).
+    Named,
 }
 
 /// One event.
@@ -85,7 +91,7 @@ pub struct Event {
     pub path: Vec<u8>,
 }
 
-/// A part of a file that is not resident, or some of whose pages are not.
+/// A part of a file that was surveyed, some or all of whose pages are not resident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missing<'a> {
     /// The offset of the first byte. A multiple of the page size.
@@ -134,7 +140,7 @@ impl Place<'_> {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 18] = [
+    pub const ALL: [Kind; 20] = [
         Kind::Opened,
         Kind::Large,
         Kind::Listing,
@@ -153,6 +159,8 @@ impl Kind {
         Kind::ManyLookedUp,
         Kind::Listed,
         Kind::Unmapping,
+        Kind::Filtered,
+        Kind::Named,
     ];
 }
 

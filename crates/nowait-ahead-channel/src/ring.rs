@@ -53,6 +53,8 @@ struct Memory {
     pauses: Line<AtomicU32>,
     /// 1 if a program cannot unmount a filesystem.
     is_busy: AtomicU32,
+    /// See [`Channel::readahead`].
+    readahead: AtomicU64,
     counts: Line<[AtomicU64; 2]>,
     evicted: Line<Evicted>,
     slots: [Slot; SLOTS],
@@ -158,7 +160,7 @@ impl Channel {
         }
     }
 
-    /// Tells of a part of a file that is not resident. As [`tell`](Channel::tell) otherwise.
+    /// Tells of a part of a file that was surveyed. As [`tell`](Channel::tell) otherwise.
     #[inline(always)]
     pub fn tell_missing(&self, tid: u32, id: (u64, u64), part: Missing<'_>) {
         let pages = Place {
@@ -191,6 +193,16 @@ impl Channel {
         let numbers = [u64::from(fd.cast_unsigned()), directory, pages];
         let words = encode(Kind::Surveyed, tid, Place { path, ..place }, id, numbers)?;
         Some(self.push(&words))
+    }
+
+    /// Tells that a file has got a name, which may be long, relative to the directory with this [key](crate::key). As
+    /// [`tell`](Channel::tell) otherwise.
+    pub fn tell_named(&self, tid: u32, place: Place<'_>, directory: u64) {
+        let path = self.tell_path(tid, place.path, (0, 0));
+        let place = Place { path, ..place };
+        if let Some(words) = encode(Kind::Named, tid, place, (0, 0), [0, directory, 0]) {
+            self.push(&words);
+        }
     }
 
     /// Tells what a program has used, for [`Kind::Used`] and the kinds after it. The path may be
@@ -289,6 +301,16 @@ impl Channel {
         let read = self.0.read.0.load(Ordering::Relaxed);
         let unread = self.0.head.0.load(Ordering::Relaxed).wrapping_sub(read);
         unread <= SLOTS as u64 - MARGIN
+    }
+
+    /// The greatest number of bytes that the kernel reads ahead of a program. 0 if it is not known.
+    pub fn readahead(&self) -> u64 {
+        self.0.readahead.load(Ordering::Relaxed)
+    }
+
+    /// Sets the number of bytes that the kernel reads ahead.
+    pub fn set_readahead(&self, bytes: u64) {
+        self.0.readahead.store(bytes, Ordering::Relaxed);
     }
 
     /// Counts a pause of a program that waits for room. Returns false if there were many since the

@@ -6,12 +6,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use nowait::residency::{Residency, page_map, page_size, residency};
+use nowait_ahead_channel::{Event, Missing};
 use rustix::fs::{
     Advice, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fadvise,
     makedev, open, openat2, readlink, statx,
 };
 
 use crate::directory::{Id, is_on_disk};
+use crate::ranges::Ranges;
+use crate::surveyed::Surveyed;
 
 /// The file, and what of it is to be evicted.
 pub struct KeptFile {
@@ -22,14 +25,14 @@ pub struct KeptFile {
     /// The path by which the file is opened. Empty while it is held.
     path: PathBuf,
     pub id: Id,
+    /// The time of its creation, if the filesystem has one. A file that is created later may have the number of this one.
+    created: Option<(i64, u32)>,
     /// The ID of the mount.
     pub mount: u64,
-    /// The ranges that were not resident, in order.
-    missing: Vec<Range<u64>>,
+    /// The pages that were resident before the program could read them.
+    pub surveyed: Surveyed,
     /// It was read ahead, and is not evicted before the program has ended.
     pub is_read_ahead: bool,
-    /// The bytes that were resident.
-    pub before: u64,
     size: u64,
     /// The offset before which pages were evicted while the file was in use.
     evicted_to: u64,
@@ -72,13 +75,13 @@ const MIN_CLEAN: u32 = 1;
 impl KeptFile {
     /// `held` is a descriptor of O_PATH. `None` if it is another file, or one without pages on a
     /// disk.
-    pub fn new(held: OwnedFd, id: Id, missing: Vec<Range<u64>>) -> Option<KeptFile> {
-        let mut kept = KeptFile::of(&held, id, missing)?;
+    pub fn new(held: OwnedFd, id: Id, surveyed: Surveyed) -> Option<KeptFile> {
+        let mut kept = KeptFile::of(&held, id, surveyed)?;
         kept.held = Some(held);
         Some(kept)
     }
 
-    fn of(file: &OwnedFd, id: Id, missing: Vec<Range<u64>>) -> Option<KeptFile> {
+    fn of(file: &OwnedFd, id: Id, surveyed: Surveyed) -> Option<KeptFile> {
         let stat = stat(file)?;
         let is_regular = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
         if !is_regular || id_of(&stat) != id || !is_on_disk(file) {
@@ -89,9 +92,9 @@ impl KeptFile {
             held: None,
             path: PathBuf::new(),
             id,
+            created: created(&stat),
             mount: stat.stx_mnt_id,
-            before: size.saturating_sub(bytes(&missing, size)),
-            missing,
+            surveyed,
             is_read_ahead: false,
             size,
             evicted_to: 0,
@@ -108,37 +111,54 @@ impl KeptFile {
     pub fn before_readahead(file: &OwnedFd) -> Option<KeptFile> {
         let id = id_of(&stat(file)?);
         let map = page_map(file, 0..u64::MAX).ok()?.known()?;
-        let mut missing = Vec::new();
+        let mut missing = Ranges::default();
         let mut end = 0;
         for range in map.resident() {
-            missing.push(end..range.start);
+            missing.add(end..range.start);
             end = range.end.next_multiple_of(page_size());
         }
-        missing.push(end..u64::MAX);
-        missing.retain(|range| !range.is_empty());
-        let mut kept = KeptFile::of(file, id, missing)?;
+        missing.add(end..u64::MAX);
+        let mut kept = KeptFile::of(file, id, Surveyed::whole(missing))?;
         kept.path = path_of(file)?;
         kept.is_read_ahead = true;
         Some(kept)
     }
 
-    /// Adds ranges that another survey has found missing.
-    pub fn add_missing(&mut self, ranges: Vec<Range<u64>>) {
-        self.missing.extend(ranges);
-        self.missing.sort_unstable_by_key(|range| range.start);
-        self.missing.dedup_by(|next, kept| {
-            let touches = next.start <= kept.end;
-            if touches {
-                kept.end = kept.end.max(next.end);
+    /// Adds a part that was surveyed. The program may have read a file before it was surveyed for the readahead.
+    pub fn add(&mut self, part: Missing<'_>) {
+        (self.clean, self.is_evicted, self.complete) = (0, false, 0);
+        match self.is_read_ahead {
+            true => {
+                let mut more = Surveyed::default();
+                more.add(part);
+                self.surveyed.unite(more);
             }
-            touches
-        });
-        self.before = self.size.saturating_sub(bytes(&self.missing, self.size));
+            false => self.surveyed.add(part),
+        }
+    }
+
+    /// The program has opened the file once more, and has surveyed it.
+    pub fn opened_again(&mut self, event: &Event) {
+        match self.is_read_ahead {
+            true => self.surveyed.unite(Surveyed::opened(event)),
+            false => self.surveyed.add_opened(event),
+        }
     }
 
     /// Returns true if the file is evicted behind its reader.
     pub fn is_large(&self) -> bool {
-        self.missing.last().is_some_and(|range| range.end >= LARGE)
+        self.size.max(self.surveyed.missing.end()) >= LARGE
+    }
+
+    /// The file has this path now, perhaps.
+    pub fn is_named(&mut self, path: &Path) {
+        if self.held.is_none() && hold(path).is_some_and(|held| self.is(&held)) {
+            path.clone_into(&mut self.path);
+        }
+    }
+
+    fn is(&self, held: &OwnedFd) -> bool {
+        stat(held).is_some_and(|stat| id_of(&stat) == self.id && created(&stat) == self.created)
     }
 
     /// Returns true if this process holds the file by a descriptor.
@@ -146,11 +166,10 @@ impl KeptFile {
         self.held.is_some()
     }
 
-    /// The path and the missing ranges of a file that is not there any more, but may have been
-    /// renamed.
-    pub fn path_if_renamed(&self) -> Option<(PathBuf, Vec<Range<u64>>)> {
+    /// The path and the survey of a file that is not there any more, but may have been renamed.
+    pub fn path_if_renamed(&self) -> Option<(PathBuf, Surveyed)> {
         let is_gone = self.held.is_none() && !self.is_clean() && self.hold_again().is_none();
-        is_gone.then(|| (self.path.clone(), self.missing.clone()))
+        is_gone.then(|| (self.path.clone(), self.surveyed.clone()))
     }
 
     /// Closes the descriptor. From now on the file is opened by its path.
@@ -234,14 +253,20 @@ impl KeptFile {
         self.clean >= MIN_CLEAN || self.complete > MIN_CLEAN
     }
 
-    /// The bytes that are resident. `None` if that is not known any more.
-    pub fn after(&self) -> Option<u64> {
-        let cached = cached(&self.open()?, 0..u64::MAX)?;
-        Some(cached.left)
+    /// The bytes that were resident before, and those that are now. `None` if that is not known any more. Parts that
+    /// were not surveyed are taken to have been as they are: nothing of them is evicted.
+    pub fn before_and_after(&self) -> Option<(u64, u64)> {
+        let file = self.open()?;
+        let unknown = self.surveyed.unknown(self.size);
+        let unknown = unknown
+            .map(|range| Some(cached(&file, range)?.left))
+            .sum::<Option<u64>>()?;
+        let after = cached(&file, 0..u64::MAX)?.left;
+        Some((self.surveyed.resident(self.size) + unknown, after))
     }
 
     fn evict_to(&self, fd: &OwnedFd, end: u64) {
-        for range in &self.missing {
+        for range in self.surveyed.missing.iter() {
             let range = range.start..range.end.min(end);
             // A length of 0 means up to the end of the file.
             let len = match range.end {
@@ -258,6 +283,7 @@ impl KeptFile {
     fn left(&self, fd: &OwnedFd) -> Option<Left> {
         let mut sum = Left::default();
         for range in self
+            .surveyed
             .missing
             .iter()
             .take_while(|range| range.start < self.size)
@@ -282,14 +308,8 @@ impl KeptFile {
     /// A descriptor of O_PATH by the path.
     fn hold_again(&self) -> Option<OwnedFd> {
         let held = hold(&self.path)?;
-        (id_of(&stat(&held)?) == self.id).then_some(held)
+        self.is(&held).then_some(held)
     }
-}
-
-/// The bytes of these ranges within a file of this size.
-fn bytes(ranges: &[Range<u64>], size: u64) -> u64 {
-    let within = |range: &Range<u64>| range.end.min(size).saturating_sub(range.start);
-    ranges.iter().map(within).sum()
 }
 
 /// The cached bytes of a range.
@@ -306,7 +326,7 @@ fn cached(fd: &OwnedFd, range: Range<u64>) -> Option<Left> {
 }
 
 fn stat(fd: &OwnedFd) -> Option<Statx> {
-    let fields = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+    let fields = StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID;
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     statx(fd, c"", flags, fields).ok()
 }
@@ -316,6 +336,11 @@ fn id_of(stat: &Statx) -> Id {
         makedev(stat.stx_dev_major, stat.stx_dev_minor),
         stat.stx_ino,
     )
+}
+
+fn created(stat: &Statx) -> Option<(i64, u32)> {
+    let is_known = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+    is_known.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec))
 }
 
 /// Returns true if the file was changed so recently that the kernel may not have begun to write it.
@@ -336,6 +361,16 @@ fn path_of(fd: &OwnedFd) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let path = readlink(proc_path(fd), Vec::new()).ok()?.into_bytes();
     Some(std::ffi::OsString::from_vec(path).into())
+}
+
+/// The device and inode number of a descriptor.
+pub fn id(held: &OwnedFd) -> Option<Id> {
+    Some(id_of(&stat(held)?))
+}
+
+/// The ID of the mount of a path.
+pub fn mount(path: &Path) -> Option<u64> {
+    Some(stat(&hold(path)?)?.stx_mnt_id)
 }
 
 /// A descriptor of O_PATH. The links in /proc/PID lead out of namespaces.
@@ -363,7 +398,7 @@ mod tests {
         file.as_file().sync_all().unwrap();
         let held = hold(file.path()).unwrap();
         let id = id_of(&stat(&held).unwrap());
-        let mut kept = KeptFile::new(held, id, std::iter::once(0..u64::MAX).collect()).unwrap();
+        let mut kept = KeptFile::new(held, id, Surveyed::whole(Ranges::all())).unwrap();
         let mut evicted = 0;
         loop {
             std::fs::read(file.path()).unwrap();
@@ -375,20 +410,5 @@ mod tests {
             assert!(evicted < 100);
         }
         assert!(evicted >= 2 && kept.complete == 2, "{evicted}");
-    }
-
-    #[test]
-    fn the_survey_of_the_program_and_that_of_the_readahead_are_united() {
-        // Beside this program, which is on a disk.
-        let program = std::env::current_exe().unwrap();
-        let mut file = tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap();
-        std::io::Write::write_all(&mut file, &[7; 40_000]).unwrap();
-        let held = hold(file.path()).unwrap();
-        let id = id_of(&stat(&held).unwrap());
-        let mut kept = KeptFile::new(held, id, vec![4096..8192, 40_960..u64::MAX]).unwrap();
-        assert_eq!(kept.before, 40_000 - 4096);
-        kept.add_missing(vec![0..4096, 8192..12_288, 20_480..24_576, 36_864..50_000]);
-        assert_eq!(kept.missing, [0..12_288, 20_480..24_576, 36_864..u64::MAX]);
-        assert_eq!(kept.before, 36_864 - 12_288 - 4096);
     }
 }

@@ -15,8 +15,11 @@
 //! ```text
 //!  readahead    all of it together
 //!  follow       which directories are read
-//!  keeper       evicts what the program has added to the page cache
+//!  evictor      evicts what the program has added to the page cache
+//!  evictions    the report of what it has evicted
 //!  kept_file    a file of it
+//!  surveyed     what surveys have found about its pages
+//!  ranges       ranges of bytes
 //!  learner      what a program uses
 //!  process      opens the directories that an event names
 //!  trees        the walks, and how long they wait for the program
@@ -36,13 +39,16 @@ mod comparison;
 mod directories;
 mod directory;
 mod disk;
+mod evictions;
+mod evictor;
 mod files;
 mod follow;
-mod keeper;
 mod kept_file;
 mod learner;
 mod process;
+mod ranges;
 mod readahead;
+mod surveyed;
 mod threads;
 mod trees;
 mod uses;
@@ -50,8 +56,9 @@ mod watches;
 
 pub use comparison::{Comparison, Sum};
 pub use directories::Summary as Inodes;
+pub use evictions::{Evictions, Sums};
+pub use evictor::Evictor;
 pub use files::Summary as Data;
 pub use follow::Activity;
-pub use keeper::{Keeper, Kept, Sums};
 pub use learner::{LEARNING_TIME, Learned, Learner, Use};
 pub use readahead::{Readahead, Report};

@@ -27,10 +27,11 @@ pub struct Process {
 pub struct OtherRights;
 
 /// The rights and the root directory of a process.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Rights {
     /// The lines of /proc/PID/status that begin with a name of [`LINES`].
     lines: Vec<String>,
+    has_no_new_privs: bool,
     /// The user namespace, if the kernel has them. The same capabilities allow less in another one.
     users: Option<Inode>,
     /// The root directory.
@@ -40,13 +41,15 @@ struct Rights {
 /// The mount, the device and the number of an inode. A mount belongs to one mount namespace.
 type Inode = (u64, (u32, u32), u64);
 
+/// A line that decides that, too: an unprivileged process may open less with Landlock rules, which need
+/// no_new_privs.
+const NO_NEW_PRIVS: &str = "NoNewPrivs:\t";
 /// The lines of /proc/PID/status that decide what a process may open. A process may open less with
-/// a seccomp filter, and an unprivileged one with Landlock rules, which needs no_new_privs.
-const LINES: [&str; 7] = [
+/// a seccomp filter.
+const LINES: [&str; 6] = [
     "Uid:",
     "Gid:",
     "Groups:",
-    "NoNewPrivs:",
     "CapEff:",
     "Seccomp:",
     "Seccomp_filters:",
@@ -55,15 +58,21 @@ const LINES: [&str; 7] = [
 impl Process {
     /// `None` if it has ended, or has other rights or another root directory.
     pub fn of(pid: u32) -> Option<Process> {
-        Process::find(pid)?.ok()
+        let process = Process::find(pid)?.ok()?;
+        let is_new = |process| Some(Rights::of(process)?.has_no_new_privs);
+        let own = directory("self")?;
+        (is_new(process.directory.as_fd())? == is_new(own.as_fd())?).then_some(process)
     }
 
-    /// `None` if it has ended. An error if it has other rights or another root directory.
+    /// A process that may not get new privileges (prctl(2)) counts as one with the same rights. It may open less: only
+    /// the pages of files are evicted for it. `None` if it has ended. An error if it has other rights or another root
+    /// directory.
     pub fn find(pid: u32) -> Option<Result<Process, OtherRights>> {
         static OURS: LazyLock<Option<Rights>> =
             LazyLock::new(|| Rights::of(directory("self")?.as_fd()));
         let directory = directory(&pid.to_string())?;
-        Some(match Rights::of(directory.as_fd())? == *OURS.as_ref()? {
+        let (its, ours) = (Rights::of(directory.as_fd())?, OURS.as_ref()?);
+        Some(match its.are_those_of(ours) {
             true => Ok(Process { directory }),
             false => Err(OtherRights),
         })
@@ -117,6 +126,11 @@ fn directory(name: &str) -> Option<OwnedFd> {
 }
 
 impl Rights {
+    /// Returns true if these are the same rights, except those that new programs may bring.
+    fn are_those_of(&self, other: &Rights) -> bool {
+        self.lines == other.lines && self.users == other.users && self.root == other.root
+    }
+
     fn of(process: BorrowedFd<'_>) -> Option<Rights> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let file = openat(process, "status", flags, Mode::empty()).ok()?;
@@ -131,6 +145,9 @@ impl Rights {
             Some((stat.stx_mnt_id, device, stat.stx_ino))
         };
         Some(Rights {
+            has_no_new_privs: status
+                .lines()
+                .any(|line| line.strip_prefix(NO_NEW_PRIVS) == Some("1")),
             lines: status.lines().filter(is_right).map(str::to_owned).collect(),
             users: inode("ns/user"),
             root: inode("root")?,

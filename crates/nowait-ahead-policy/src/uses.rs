@@ -211,19 +211,21 @@ pub fn has_channel(process: u32) -> Option<bool> {
     Some(maps.contains("/memfd:nowait-ahead"))
 }
 
-/// Adds the files that a process has mapped. Returns true if the library is among them.
+/// Adds the files that a process has mapped. Returns true if the library and its channel are among them. A process of
+/// another user namespace may not open the channel.
 fn mappings(process: u32, uses: &mut Uses) -> bool {
     let maps = fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
-    let mut has_library = false;
+    let (mut has_library, mut has_channel) = (false, false);
     for line in maps.split(|&byte| byte == b'\n') {
         has_library |= line.ends_with(b"/libnowait_ahead.so");
         let line = String::from_utf8_lossy(line);
+        has_channel |= line.contains("/memfd:nowait-ahead");
         let inode = line.split_ascii_whitespace().nth(4);
         if let Some(inode @ 1..) = inode.and_then(|word| word.parse().ok()) {
             uses.mapped.insert(inode);
         }
     }
-    has_library
+    has_library && has_channel
 }
 
 #[cfg(test)]

@@ -9,9 +9,11 @@ mod lock;
 mod look_up;
 mod open;
 mod read;
+mod rename;
 mod sandbox;
 mod scan;
 mod stat;
+mod transfer;
 mod tree;
 
 /// Finds all functions of the C library. ld.so(8) may wait for a lock in dlsym(3), and a program
@@ -28,9 +30,11 @@ pub fn find() {
     look_up::find();
     open::find();
     read::find();
+    rename::find();
     sandbox::find();
     scan::find();
     stat::find();
+    transfer::find();
     tree::find();
     tree::find_walks();
 }

@@ -40,6 +40,10 @@
 //!  listing   the directories that the program lists
 //!  watch     what is told of a call
 //!  survey    the pages of a file that are not resident when it is opened
+//!  windows   the pages of large files, before they are read
+//!  survey_events  the channel of surveys, and their events
+//!  residency  the resident pages of a file
+//!  file      a file while it is surveyed
 //!  open_files  files that the program evicts when it closes them
 //!  learn     what the program reads, maps, looks up and lists
 //!  path      the absolute path of a file
@@ -53,6 +57,7 @@
 #![allow(unsafe_code)]
 
 mod calls;
+mod file;
 mod learn;
 mod listing;
 mod named;
@@ -60,9 +65,12 @@ mod next;
 mod open_files;
 mod path;
 mod position;
+mod residency;
 mod start;
 mod statx;
 mod survey;
+mod survey_events;
 mod system_calls;
 mod thread;
 mod watch;
+mod windows;

@@ -1,7 +1,7 @@
 //! Runs when ld.so(8) has loaded the library, before main() and before threads, and when the
 //! process ends.
 
-use crate::{calls, statx, survey, watch};
+use crate::{calls, residency, statx, watch};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -10,7 +10,7 @@ static START: extern "C" fn() = start;
 extern "C" fn start() {
     calls::find();
     statx::find();
-    survey::find();
+    residency::find();
     watch::attach();
 }
 

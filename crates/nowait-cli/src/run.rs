@@ -121,8 +121,8 @@ to make the group: root with version 1, or a group above this one that was deleg
 systemd(1) with version 2, no group is made: the group would be beside the unit, and outlive it. With version 1, the group has
 the limit of the group above.
 
-Without that right, the preloaded library asks for the residency of each file that the program opens, and the other pages are evicted
-behind the program: of large files in windows of 8 MiB, of others when they are closed, and of files that --data reads ahead when
+Without that right, the preloaded library asks for the residency of each file that the program opens, of large files before each part
+is read, and the other pages are evicted behind the program: of large files in windows of 8 MiB, of others when they are closed, and of files that --data reads ahead when
 the program has ended. No page is evicted of files that the user neither owns nor may write, of files in a process with a
 sandbox (in a container, `nowait run` says so at the start), and of files that the library does not see: programs themselves, their libraries, and files of static programs and those
 in Go. Files that are read by pread(2) are evicted when they are closed. While a program unmounts a filesystem, its files are let go.

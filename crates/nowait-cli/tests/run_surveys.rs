@@ -706,6 +706,98 @@ fn a_hole_of_any_size_is_surveyed_at_once() {
     assert_eq!(residency.known().unwrap().cached, 1);
 }
 
+/// A file of 80 MiB. Each window of it has a resident page.
+fn partly_resident(at: &Path) -> Files {
+    let path = at.join("file");
+    let file = File::create(&path).unwrap();
+    file.set_len(80 * MIB).unwrap();
+    let mut files = Files(vec![(path, Vec::new(), BTreeSet::new())], 0);
+    touch_windows(&mut files);
+    files
+}
+
+fn touch_windows(files: &mut Files) {
+    let (path, bytes, resident) = &mut files.0[0];
+    evict(path);
+    for window in 0..40 {
+        touch(path, window * 2 * MIB..window * 2 * MIB + PAGE);
+    }
+    *resident = pages(path);
+    *bytes = vec![0; 80 << 20];
+    files.1 = all_reclaimed();
+}
+
+/// A part in the middle of a large file is surveyed before it is read or written.
+#[test]
+fn each_way_to_read_or_write_a_part_of_a_large_file_leaves_the_cache_as_it_was() {
+    if !is_root() {
+        return;
+    }
+    let disk = mounted!(Filesystem::Ext4);
+    let here = directory();
+    let windows = compile("cc", "windows.c", &["-std=gnu11"], here.path());
+    let table = run_well(&mut Command::new(&windows));
+    let names: Vec<&str> = table.text().lines().collect();
+    let source = include_str!("../../nowait-ahead/src/calls/transfer.rs");
+    let name = |line: &'static str| line.strip_prefix("    fn ")?.split_once('(');
+    for (name, _) in source.lines().filter_map(name) {
+        assert!(names.contains(&name), "windows.c has no {name}");
+    }
+    let mut files = partly_resident(disk.path());
+    for name in names {
+        touch_windows(&mut files);
+        let script = format!("{} {} {name}", word(&windows), word(&files.0[0].0));
+        run_well(&mut surveys(&[], &script));
+        files.are_as_before(name);
+    }
+}
+
+/// The number of questions for the residency of a file.
+#[test]
+fn a_file_of_any_size_is_opened_with_the_survey_of_one_window() {
+    if !is_root() {
+        return;
+    }
+    if Command::new("strace").arg("-V").output().is_err() {
+        return slowdisk::skip_or_fail("strace is missing");
+    }
+    let disk = mounted!(Filesystem::Ext4);
+    let here = directory();
+    let windows = compile("cc", "windows.c", &["-std=gnu11"], here.path());
+    let partly = partly_resident(disk.path());
+    let sparse = disk.path().join("sparse");
+    let file = File::create(&sparse).unwrap();
+    file.set_len(1 << 40).unwrap();
+    for part in 0..1000 {
+        touch(
+            &sparse,
+            (part << 30) + 5 * MIB..(part << 30) + 5 * MIB + PAGE,
+        );
+    }
+    for path in [&partly.0[0].0, &sparse] {
+        let trace = here.path().join("trace");
+        let script = format!(
+            "strace -qq -o {} {} {} open",
+            word(&trace),
+            word(&windows),
+            word(path)
+        );
+        run_well(&mut surveys(&[], &script));
+        let trace = fs::read_to_string(&trace).unwrap();
+        // An older strace(1) does not know the name.
+        let is_question = |line: &&str| {
+            ["cachestat", "syscall_0x1c3", "mincore"]
+                .iter()
+                .any(|it| line.contains(it))
+        };
+        let questions = trace.lines().filter(is_question).count();
+        assert!(
+            (1..40).contains(&questions),
+            "{path:?}: {questions}: {trace}"
+        );
+    }
+}
+
 #[test]
 fn a_copy_in_one_call_is_whole() {
     if !is_root() {
@@ -772,6 +864,42 @@ fn a_program_unmounts_a_filesystem_that_it_has_written_to() {
         said.code == Some(32) && said.err.contains("busy"),
         "{said:?}"
     );
+}
+
+/// umount(8) is setuid, and loads no library. The filesystem was mounted before.
+#[test]
+fn a_program_that_loads_no_library_unmounts_a_filesystem() {
+    if !is_root() {
+        return;
+    }
+    let mount = mounted!(Filesystem::Ext4);
+    cold(mount.path().join("read"), 9 * MIB);
+    let script = format!(
+        "cd {0}; cat read >written; cd /; sleep 0.2; LD_PRELOAD= umount {0}",
+        word(mount.path())
+    );
+    run_well(&mut surveys(&[], &script));
+}
+
+/// No file is held there, so it is found by its name.
+#[test]
+fn files_of_another_mount_are_evicted_when_their_names_have_changed() {
+    if !is_root() {
+        return;
+    }
+    let mount = mounted!(Filesystem::Ext4);
+    let at = mount.path();
+    let from = cold(at.join("from"), 300_000);
+    let mut files = Files::new([from]);
+    files.arrange(&mut Random(5));
+    let script = "mkdir a b c; for n in $(seq 30); do cp from a/$n; mv a/$n b/$n; ln b/$n c/$n; rm b/$n; done; \
+                  cat from >x; mv x c/x; cat from >c/replaced; cat from >y; mv y c/replaced";
+    run_well(surveys(&[], script).current_dir(at));
+    for entry in fs::read_dir(at.join("c")).unwrap() {
+        let path = entry.unwrap().path();
+        assert_eq!(pages(&path), BTreeSet::new(), "{path:?}");
+    }
+    files.are_as_before(script);
 }
 
 #[test]
@@ -1145,6 +1273,58 @@ fn the_report_has_a_line_for_each_mount() {
     assert!(!said.err.contains("read ahead"), "{said:?}");
     let nothing = run_well(&mut surveys(&["--stats"], "true"));
     assert_eq!(nothing.err, "page cache: no pages were added\n");
+}
+
+#[test]
+fn files_of_a_process_without_new_privileges_are_evicted() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let sizes = [20_000, 300_000, 9 * MIB];
+    let paths = sizes.map(|size| cold(directory.path().join(format!("f{size}")), size));
+    let mut files = Files::new(paths);
+    files.arrange(&mut Random(4));
+    let script = "setpriv --no-new-privs sh -c 'cat f* >/dev/null; cat f* >new'";
+    run_well(surveys(&[], script).current_dir(directory.path()));
+    assert_eq!(pages(&directory.path().join("new")), BTreeSet::new());
+    files.are_as_before(script);
+}
+
+/// It does not say that nothing was added if it has not looked.
+#[test]
+fn the_report_says_which_processes_it_does_not_know() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    let file = cold(at.join("file"), 4 * MIB);
+    let notices = compile("cc", "notices.c", &["-std=gnu11"], at);
+    let filtered = format!("{} filtered cat file", word(&notices));
+    for (script, why) in [
+        (
+            filtered.as_str(),
+            "not all is known: a process had a filter of system calls",
+        ),
+        (
+            "setpriv --bounding-set=-net_raw --inh-caps=-net_raw cat file",
+            "not all is known: a process had other rights",
+        ),
+        (
+            "sleep 0.5 | unshare --user --map-root-user cat file -",
+            "no library sees its calls",
+        ),
+    ] {
+        evict(&file);
+        let script = format!("{script} >/dev/null");
+        let said = run_well(surveys(&["--stats"], &script).current_dir(at));
+        let is_said = said.err.lines().any(|it| it.contains(why));
+        assert!(
+            is_said && !said.err.contains("no pages"),
+            "{script}: {said:?}"
+        );
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_long, c_uint};
 
 use libc::FILE;
 
+use super::descriptor;
 use crate::learn;
 use crate::next::interpose;
 use crate::open_files;
@@ -55,7 +56,7 @@ where
     if fd != new {
         closes(new);
     }
-    learn::duplicates(fd, call)
+    descriptor::duplicates(fd, call)
 }
 
 /// Carries out a system call by its number, if it closes descriptors. `None` for other calls.

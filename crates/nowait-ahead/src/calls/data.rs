@@ -6,9 +6,13 @@ use libc::{c_uint, off64_t, size_t, ssize_t};
 use rustix::process::{Resource, getrlimit};
 
 use super::read::read_to;
+use super::transfer;
 use crate::next::interpose;
+use crate::residency;
 use crate::survey;
+use crate::survey_events::is_on;
 use crate::system_calls;
+use crate::windows;
 
 /// The bytes that are copied at once. The pages of a longer copy could not be evicted before its end.
 const COPIED: size_t = 8 << 20;
@@ -18,37 +22,55 @@ const LONGEST: size_t = 0x7fff_f000;
 // On 64-bit machines off_t and off64_t are the same.
 interpose! {
     fn posix_fadvise(fd: c_int, offset: off64_t, len: off64_t, advice: c_int) -> c_int, else libc::ENOSYS,
-        call => match is_kept(len, advice) {
-            true => without_effect(fd, offset),
-            false => call(),
+        call => {
+            advises(fd, offset, len, advice);
+            match is_kept(len, advice) {
+                true => without_effect(fd, offset),
+                false => call(),
+            }
         };
     fn posix_fadvise64(fd: c_int, offset: off64_t, len: off64_t, advice: c_int) -> c_int, else libc::ENOSYS,
-        call => match is_kept(len, advice) {
-            true => without_effect(fd, offset),
-            false => call(),
+        call => {
+            advises(fd, offset, len, advice);
+            match is_kept(len, advice) {
+                true => without_effect(fd, offset),
+                false => call(),
+            }
         };
     fn copy_file_range(
         from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, len: size_t, flags: c_uint,
-    ) -> ssize_t, else -1, call => read_to(from, from_offset, match len > COPIED && !has_limit() && survey::are_different_files(from, to) {
+    ) -> ssize_t, else -1, call => {
+        transfer::moves(from, from_offset, len.min(LONGEST));
+        transfer::moves(to, to_offset, len.min(LONGEST));
+        read_to(from, from_offset, match len > COPIED && !has_limit() && survey::are_different_files(from, to) {
         true => copy(from, from_offset, to, to_offset, len.min(LONGEST), flags),
         false => call(),
-    });
+    }) };
+}
+
+/// The program is about to give advice. The kernel may read the part of the file at once.
+fn advises(fd: c_int, offset: off64_t, len: off64_t, advice: c_int) {
+    if advice == libc::POSIX_FADV_WILLNEED {
+        // A length of 0 means up to the end of the file.
+        let len = usize::try_from(len).ok().filter(|len| *len > 0);
+        windows::enters_at(fd, offset, len.unwrap_or(usize::MAX));
+    }
 }
 
 /// Returns true if the advice evicts pages. `nowait run` evicts those that were not resident before.
 fn is_kept(len: off64_t, advice: c_int) -> bool {
-    advice == libc::POSIX_FADV_DONTNEED && len >= 0 && survey::is_on()
+    advice == libc::POSIX_FADV_DONTNEED && len >= 0 && is_on()
 }
 
 /// The same advice for a part of a page, which the kernel does not evict. Returns the same error.
 fn without_effect(fd: c_int, offset: off64_t) -> c_int {
-    survey::evict(fd, offset | 1, 1)
+    residency::evict(fd, offset | 1, 1)
 }
 
 /// Returns true if the process has a limit of file sizes. A call that reaches it returns what it has
 /// copied. The next call would send SIGXFSZ.
 fn has_limit() -> bool {
-    survey::is_on() && system_calls::are_allowed() && getrlimit(Resource::Fsize).current.is_some()
+    is_on() && system_calls::are_allowed() && getrlimit(Resource::Fsize).current.is_some()
 }
 
 /// Copies part after part, so that `nowait run` evicts the first ones meanwhile. Returns and sets

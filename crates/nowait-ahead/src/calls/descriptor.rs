@@ -9,26 +9,27 @@ use libc::{FILE, off64_t, size_t, ssize_t};
 use crate::learn;
 use crate::next::interpose;
 use crate::open_files::{self, SHARED};
-use crate::survey;
+use crate::survey_events;
 use crate::system_calls::{self, VFORKS};
+use crate::windows;
 
 interpose! {
-    fn dup(fd: c_int) -> c_int, else -1, call => { open_files::remove(fd); learn::duplicates(fd, call) };
+    fn dup(fd: c_int) -> c_int, else -1, call => { open_files::remove(fd); duplicates(fd, call) };
     // fcntl(2) takes one more argument, which a variadic function finds where this one does.
     fn fcntl(fd: c_int, command: c_int, a: c_long) -> c_int, else -1, call => controls(fd, command, call);
     fn fcntl64(fd: c_int, command: c_int, a: c_long) -> c_int, else -1, call => controls(fd, command, call);
     fn mmap(address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off64_t) -> *mut c_void,
-        else libc::MAP_FAILED, call => maps(fd, len, call);
+        else libc::MAP_FAILED, call => maps(fd, (offset, len), call);
     fn mmap64(address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off64_t) -> *mut c_void,
-        else libc::MAP_FAILED, call => maps(fd, len, call);
+        else libc::MAP_FAILED, call => maps(fd, (offset, len), call);
     fn munmap(address: *mut c_void, len: size_t) -> c_int, else -1, call => { learn::unmaps(address); call() };
     fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t, else -1,
-        call => sends(message, call());
+        call => { windows::are_sent(); sends(message, call()) };
     fn sendmmsg(fd: c_int, messages: *mut c_void, count: c_uint, flags: c_int) -> c_int, else -1,
-        call => { open_files::share_all(); call() };
+        call => { windows::are_sent(); open_files::share_all(); call() };
     fn unshare(flags: c_int) -> c_int, else -1, call => { open_files::share_all(); call() };
-    fn umount(path: *const c_char) -> c_int, else -1, call => survey::unmounts(call);
-    fn umount2(path: *const c_char, flags: c_int) -> c_int, else -1, call => survey::unmounts(call);
+    fn umount(path: *const c_char) -> c_int, else -1, call => survey_events::unmounts(call);
+    fn umount2(path: *const c_char, flags: c_int) -> c_int, else -1, call => survey_events::unmounts(call);
     fn fork() -> c_int, else -1, call => forks(call);
     fn _Fork() -> c_int, else -1, call => forks(call);
     fn forkpty(fd: *mut c_int, name: *mut c_char, a: *const c_void, b: *const c_void) -> c_int, else -1,
@@ -37,7 +38,7 @@ interpose! {
     // arguments follow the fourth.
     fn clone(
         function: *mut c_void, stack: *mut c_void, flags: c_int, a: *mut c_void, b: c_long, c: c_long, d: c_long,
-    ) -> c_int, else -1, call => { by_number(libc::SYS_clone); call() };
+    ) -> c_int, else -1, call => { windows::are_sent(); by_number(libc::SYS_clone); call() };
     fn system(command: *const c_char) -> c_int, else -1, call => { open_files::share_all(); call() };
     fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE, else std::ptr::null_mut(),
         call => { open_files::share_all(); call() };
@@ -51,11 +52,22 @@ interpose! {
     ) -> c_int, else libc::ENOSYS, call => { open_files::share_all(); call() };
 }
 
-fn maps(fd: c_int, len: size_t, call: impl FnOnce() -> *mut c_void) -> *mut c_void {
+fn maps(
+    fd: c_int,
+    (offset, len): (off64_t, size_t),
+    call: impl FnOnce() -> *mut c_void,
+) -> *mut c_void {
     open_files::remove(fd);
+    windows::is_mapped(fd, offset, len);
     let address = call();
-    learn::mapped(fd, address, len);
+    learns(fd, address, len);
     address
+}
+
+/// It does not use the stack of the functions above, which need theirs for a survey.
+#[inline(never)]
+fn learns(fd: c_int, address: *mut c_void, len: size_t) {
+    learn::mapped(fd, address, len);
 }
 
 /// The program has sent a message, which may have descriptors if it has control data.
@@ -71,10 +83,20 @@ fn controls(fd: c_int, command: c_int, call: impl FnOnce() -> c_int) -> c_int {
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
             open_files::remove(fd);
-            learn::duplicates(fd, call)
+            duplicates(fd, call)
         }
         _ => call(),
     }
+}
+
+/// Duplicates a descriptor.
+pub fn duplicates<R>(fd: c_int, call: impl FnOnce() -> R) -> R
+where
+    R: Copy + Into<c_long>,
+{
+    let new = learn::duplicates(fd, call);
+    windows::duplicated(fd, new.into() as c_int);
+    new
 }
 
 /// Another thread may open a file meanwhile.

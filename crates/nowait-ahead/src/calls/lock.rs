@@ -3,16 +3,16 @@
 use std::ffi::{c_int, c_long};
 
 use crate::next::interpose;
-use crate::survey;
+use crate::residency;
 
 interpose! {
-    fn mlockall(flags: c_int) -> c_int, else -1, call => { survey::locks(flags); call() };
-    fn munlockall() -> c_int, else -1, call => { let result = call(); survey::unlocks(); result };
+    fn mlockall(flags: c_int) -> c_int, else -1, call => { residency::locks(flags); call() };
+    fn munlockall() -> c_int, else -1, call => { let result = call(); residency::unlocks(); result };
 }
 
 /// The program locks or unlocks its memory by a number of syscall(2).
 pub fn by_number(number: c_long, flags: c_int) {
     if number == libc::SYS_mlockall {
-        survey::locks(flags);
+        residency::locks(flags);
     }
 }

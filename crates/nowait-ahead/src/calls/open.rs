@@ -9,6 +9,7 @@ use super::close;
 use crate::named::Named;
 use crate::next::interpose;
 use crate::watch;
+use crate::windows;
 
 // open(2) takes a mode only with O_CREAT. In the C calling conventions of x86-64 and AArch64 a
 // variadic function finds its arguments where a function of three or four finds its own.
@@ -69,7 +70,7 @@ fn stream(call: impl FnOnce() -> *mut FILE, path: *const c_char, mode: *const c_
             false => unsafe { libc::fileno(stream) },
         }
     };
-    watch::open(opened, Named::here(path), flags);
+    windows::is_read_unseen(watch::open(opened, Named::here(path), flags));
     stream
 }
 

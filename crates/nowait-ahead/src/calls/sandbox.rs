@@ -4,6 +4,7 @@
 use std::ffi::{c_int, c_ulong};
 
 use crate::next::interpose;
+use crate::survey_events;
 use crate::system_calls;
 
 interpose! {
@@ -15,6 +16,14 @@ interpose! {
 /// The program calls prctl(2).
 pub fn controls(option: c_int) {
     if option == libc::PR_SET_SECCOMP {
-        system_calls::stop();
+        filters();
     }
+}
+
+/// The program is about to install a filter.
+pub fn filters() {
+    if system_calls::are_allowed() {
+        survey_events::is_filtered();
+    }
+    system_calls::stop();
 }

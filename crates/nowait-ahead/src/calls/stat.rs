@@ -2,10 +2,9 @@
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
-use super::{close, descriptor, directory, execute, lock, open, read, sandbox};
+use super::{close, descriptor, directory, execute, lock, open, read, rename, sandbox};
 use crate::named::Named;
 use crate::next::interpose;
-use crate::system_calls;
 use crate::watch;
 
 interpose! {
@@ -36,7 +35,7 @@ interpose! {
                 call()
             }
             libc::SYS_seccomp => {
-                system_calls::stop();
+                sandbox::filters();
                 call()
             }
             libc::SYS_getdents64 => directory::listed(call(), a as c_int, b as *const c_void),
@@ -57,5 +56,6 @@ fn others(number: c_long, arguments: [c_long; 4], call: impl Fn() -> c_long) -> 
     let closed = close::by_number(number, [a, b, c], &call);
     closed
         .or_else(|| read::by_number(number, arguments, &call))
+        .or_else(|| rename::by_number(number, arguments, &call))
         .unwrap_or_else(call)
 }

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 use nowait_ahead_channel::{Channel, Listening, Moment};
-use nowait_ahead_policy::{Keeper, Readahead};
+use nowait_ahead_policy::{Evictor, Readahead};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
@@ -238,8 +238,8 @@ impl Work {
             .wants_report
             .then_some(command::is_unseen as fn(&Path) -> bool);
         let surveys = self.kept.clone().filter(|_| self.surveys);
-        let keeper =
-            surveys.map(|channel| Keeper::start(channel, program.pid, &self.readahead, is_unseen));
+        let evictor =
+            surveys.map(|channel| Evictor::start(channel, program.pid, &self.readahead, is_unseen));
         // It loads while the program starts.
         let learning = self.learning.take();
         let running = learning.map(|it| it.session.begin(it.channel, program.pid));
@@ -254,7 +254,7 @@ impl Work {
             self.readahead.follow();
             program.ends_within(None);
         }
-        let has_results = keeper.is_some() || running.is_some() || self.group.is_some();
+        let has_results = evictor.is_some() || running.is_some() || self.group.is_some();
         if !has_results && !self.wants_report && self.awaited.is_none() {
             // The caller may now unmount the filesystems that this process reads.
             return;
@@ -271,9 +271,9 @@ impl Work {
             true => self.report(),
             false => String::new(),
         };
-        if let Some(keeper) = keeper {
+        if let Some(evictor) = evictor {
             self.readahead.end_data();
-            let kept = report::kept(&keeper.stop());
+            let kept = report::kept(&evictor.stop());
             text.push_str(if self.wants_report { &kept } else { "" });
         }
         text += &learnt;

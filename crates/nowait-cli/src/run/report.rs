@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use nowait_ahead_policy::{Activity, Kept, Report};
+use nowait_ahead_policy::{Activity, Evictions, Report};
 
 use crate::name::{plural, shown};
 use crate::size::Size;
@@ -16,11 +16,28 @@ pub fn text(report: &Report) -> String {
 }
 
 /// The lines for the page cache that was kept by surveys.
-pub fn kept(kept: &Kept) -> String {
+pub fn kept(kept: &Evictions) -> String {
     let mut lines = String::new();
-    if kept.mounts.is_empty() && kept.unseen.is_empty() {
+    let why = [
+        (!kept.has_reports, "no program has loaded the library"),
+        (
+            kept.is_filtered,
+            "a process had a filter of system calls (seccomp(2))",
+        ),
+        (
+            kept.has_other_rights,
+            "a process had other rights than nowait run",
+        ),
+    ];
+    let why = why.iter().filter(|(is_so, _)| *is_so);
+    let why: String = why
+        .map(|(_, why)| format!("page cache: not all is known: {why}\n"))
+        .collect();
+    let is_known = why.is_empty() && kept.unseen.is_empty() && kept.lost == 0;
+    if is_known && kept.mounts.is_empty() {
         lines.push_str("page cache: no pages were added\n");
     }
+    lines += &why;
     for (mount, sums) in &kept.mounts {
         let mount = shown(mount);
         let (before, after, left) = (Size(sums.before), Size(sums.after), Size(sums.left));

@@ -15,6 +15,8 @@ enum { SIZE = 1 << 17, PAINT = 0xa5 };
 
 static unsigned char *stack;
 static int fd;
+// A descriptor of the large file, at an offset of 4 MiB.
+static int wide;
 static char buffer[100];
 static struct stat status;
 static void *mapped;
@@ -27,6 +29,10 @@ static void opens(void) { assert(open("/etc/passwd", O_RDONLY) >= 0); }
 static void opens_large(void) { assert(open(large, O_RDONLY) >= 0); }
 static void opens_directory(void) { assert(open("/etc", O_RDONLY | O_DIRECTORY) >= 0); }
 static void reads_at_offset(void) { assert(pread(fd, buffer, 10, 10) == 10); }
+static void reads_far(void) { assert(read(wide, buffer, 10) == 10); }
+static void reads_far_at_offset(void) { assert(pread(wide, buffer, 10, 5 << 20) == 10); }
+static void maps_far(void) { assert(mmap(NULL, 8 << 20, PROT_READ, MAP_PRIVATE, wide, 0) != MAP_FAILED); }
+static void renames(void) { assert(rename("/missing/file", "/missing/other") == -1); }
 static void seeks(void) { assert(lseek(fd, 50, SEEK_SET) == 50); }
 static void closes(void) { assert(close(fd) == 0); }
 static void duplicates(void) { assert(dup(fd) >= 0); }
@@ -56,6 +62,10 @@ static const struct {
     {"open a large file", opens_large},
     {"open a directory", opens_directory},
     {"pread", reads_at_offset},
+    {"read of a window", reads_far},
+    {"pread of a window", reads_far_at_offset},
+    {"mmap of windows", maps_far},
+    {"rename", renames},
     {"lseek", seeks},
     {"close", closes},
     {"dup", duplicates},
@@ -97,6 +107,8 @@ int main(int argc, char **argv) {
         assert(fd >= 0);
         assert(read(fd, buffer, 1) == 1);
         mapped = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0);
+        wide = open(large, O_RDONLY);
+        assert(lseek(wide, 4 << 20, SEEK_SET) == 4 << 20);
         directory = opendir("/etc");
         call = CALLS[at].call;
         memset(stack, PAINT, SIZE);

@@ -155,29 +155,29 @@ fn whole(
     let fd = open(path, &held, descriptors).map_err(failed)?;
     drop(held);
     remember(&fd, &metadata);
-    let _kept = keep_cache.then(|| KeptFile::begin(&fd, size)).flatten();
+    let _kept = keep_cache.then(|| UncachedFile::begin(&fd, size)).flatten();
     let bytes = to_end(&fd, size, reserved).map_err(failed)?;
     Ok(bytes.map(|bytes| (bytes, metadata)))
 }
 
 /// A file that leaves the page cache as it was. Dropping it evicts.
-struct KeptFile<'fd> {
+struct UncachedFile<'fd> {
     probe: Probe<'fd>,
     kept: Arc<Kept>,
     span: Option<Span>,
 }
 
-impl<'fd> KeptFile<'fd> {
-    fn begin(fd: &'fd OwnedFd, size: u64) -> Option<KeptFile<'fd>> {
+impl<'fd> UncachedFile<'fd> {
+    fn begin(fd: &'fd OwnedFd, size: u64) -> Option<UncachedFile<'fd>> {
         let probe = Probe::new(fd).ok()?;
         let kept = Kept::open(fd).ok()?;
         let readahead = 0;
         let span = kept.begin(&probe, 0..size, Use::Read { readahead });
-        Some(KeptFile { probe, kept, span })
+        Some(UncachedFile { probe, kept, span })
     }
 }
 
-impl Drop for KeptFile<'_> {
+impl Drop for UncachedFile<'_> {
     fn drop(&mut self) {
         let ended = self.span.take().and_then(|span| self.kept.end(&span));
         ended.map(|eviction| eviction.run(&self.probe));

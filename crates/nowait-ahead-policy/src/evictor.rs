@@ -1,19 +1,18 @@
 //! Evicts the pages that a program has added to the page cache, where no memory control group can.
 //!
 //! ```text
-//!  open(2) ─► libnowait_ahead.so surveys the file ─► Missing …, Surveyed ─► KeptFile
+//!  open(2) ─► libnowait_ahead.so surveys the file ─► Surveyed, Missing … ─► KeptFile
+//!  read(2) ─► it surveys a window of a large file ─► Missing …
 //!  close(2) ─► it evicts a small file itself, and withdraws the event
 //!  every 20 ms: is it in use (uses)? ─► yes, and large: evict the windows behind its position
 //!                                   └► no: evict what was missing, twice, and forget the file
 //!  the program has ended ─► evict the rest, wait until it is written
 //! ```
-//! A file is known until it was evicted: the first survey counts, later ones may have found pages
-//! that the program has read. A file without a survey is not evicted.
+//! A file is known until it was evicted. A part of a file that was not surveyed is not evicted.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirEntryExt;
@@ -23,49 +22,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use nowait_ahead_channel::{Channel, Event, Kind, Missing, Reader, key};
+use nowait_ahead_channel::{Channel, Event, Kind, Reader, key};
 use nowait_page_cache::Leases;
 use rustix::process::{Resource, getrlimit};
 
 use crate::directory::Id;
+use crate::evictions::{Evictions, Sums, add_sums, mounts};
 use crate::kept_file::{self, KeptFile};
 use crate::process::{OtherRights, Process};
 use crate::readahead::Readahead;
+use crate::surveyed::Surveyed;
 use crate::uses::{Processes, has_channel};
 
 /// A thread that keeps the page cache.
-pub struct Keeper {
+pub struct Evictor {
     channel: Arc<Channel>,
     stop: Arc<AtomicBool>,
-    end: Receiver<Kept>,
-}
-
-/// The page cache of the program's files, for each mount.
-#[derive(Debug, Default)]
-pub struct Kept {
-    /// The directory of each mount, with its sums.
-    pub mounts: BTreeMap<String, Sums>,
-    /// Programs whose calls the library has not seen, with the bytes that they have read from disks,
-    /// at least.
-    pub unseen: BTreeMap<PathBuf, u64>,
-    /// The number of events that were lost.
-    pub lost: u64,
-}
-
-/// The files of a mount of which parts were not resident before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
-    /// The number of files.
-    pub files: u64,
-    /// The bytes that were resident before the program opened them.
-    pub before: u64,
-    /// The bytes that are resident after the program.
-    pub after: u64,
-    /// The bytes of these that were not resident before.
-    pub left: u64,
-    /// The number of files whose residency is not known any more. The other numbers are without
-    /// them.
-    pub unknown: u64,
+    end: Receiver<Evictions>,
 }
 
 struct State {
@@ -75,19 +48,21 @@ struct State {
     processes: Processes,
     /// Processes that were looked at since the last check.
     found: HashMap<u32, Option<Result<Process, OtherRights>>>,
-    /// The parts of files that were told of, by the thread that has.
-    parts: HashMap<(u32, Id), Vec<Range<u64>>>,
-    /// The beginnings of long paths, in the same way.
+    /// The beginnings of long paths, by the thread that has told of them.
     paths: HashMap<(u32, Id), Vec<u8>>,
     /// The paths of directories, by their [`key`].
     directories: HashMap<u64, PathBuf>,
-    /// The IDs of mounts that the program has not made.
-    mounts: HashSet<u64>,
+    /// The mount of the root directory, which is not unmounted.
+    root: Option<u64>,
     files: HashMap<Id, KeptFile>,
     /// Files that were not found: their paths, by inode number.
-    renamed: HashMap<u64, (PathBuf, Id, Vec<Range<u64>>)>,
+    renamed: HashMap<u64, (PathBuf, Id, Surveyed)>,
+    /// The library has reported something.
+    has_reports: bool,
     /// A process of the program has other rights than this one.
     has_others: bool,
+    /// A process of the program has a filter of system calls.
+    is_filtered: bool,
     /// The number of files that are held by a descriptor.
     held: u64,
     max_held: u64,
@@ -100,7 +75,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const DELAY: Duration = Duration::from_millis(4);
 /// The look takes at most this part of the time.
 const SHARE: u32 = 10;
-/// The maximum number of files whose survey or path is incomplete. A thread may end before it completes
+/// The maximum number of files whose path is incomplete. A thread may end before it completes
 /// one.
 const MAX_PARTS: usize = 1024;
 /// The maximum number of processes that are looked at once for several events.
@@ -112,7 +87,7 @@ const MAX_RENAMED: usize = 10_000;
 /// The longest time that pages are waited for which are not yet written.
 const LONGEST: Duration = Duration::from_secs(10);
 
-impl Keeper {
+impl Evictor {
     /// Starts the thread. If that fails, nothing is evicted. What `readahead` reads from now on is
     /// evicted when the program has ended. `program` is its process. `is_unseen` returns true if the library does not see the
     /// calls of a program. If it is `None`, such programs are not looked for.
@@ -121,7 +96,8 @@ impl Keeper {
         program: u32,
         readahead: &Readahead,
         is_unseen: Option<fn(&Path) -> bool>,
-    ) -> Keeper {
+    ) -> Evictor {
+        channel.set_readahead(kernel_readahead());
         let (before_readahead, read_ahead) = mpsc::channel();
         readahead.give_back(before_readahead);
         let stop = Arc::new(AtomicBool::new(false));
@@ -133,11 +109,11 @@ impl Keeper {
         state.processes.is_unseen = is_unseen;
         let thread = std::thread::Builder::new().name("keep".to_owned());
         let _ = thread.spawn(move || drop(to.send(state.run(&stopped))));
-        Keeper { channel, stop, end }
+        Evictor { channel, stop, end }
     }
 
     /// Evicts the rest after the end of the program. Waits until it is written, at most 10 seconds.
-    pub fn stop(self) -> Kept {
+    pub fn stop(self) -> Evictions {
         self.stop.store(true, Ordering::Relaxed);
         self.channel.wake();
         self.end.recv_timeout(2 * LONGEST).unwrap_or_default()
@@ -152,20 +128,21 @@ impl State {
             read_ahead,
             processes: Processes::of(Some(program)),
             found: HashMap::new(),
-            parts: HashMap::new(),
             paths: HashMap::new(),
-            mounts: mounts().into_keys().collect(),
+            root: kept_file::mount(Path::new("/")),
             directories: HashMap::new(),
             files: HashMap::new(),
             renamed: HashMap::new(),
+            has_reports: false,
             has_others: false,
+            is_filtered: false,
             held: 0,
             max_held: (descriptors / 4).min(512),
             sums: HashMap::new(),
         }
     }
 
-    fn run(&mut self, stopped: &AtomicBool) -> Kept {
+    fn run(&mut self, stopped: &AtomicBool) -> Evictions {
         let channel = self.channel.clone();
         let mut reader = Reader::new(&channel);
         let mut interval = INTERVAL;
@@ -196,13 +173,16 @@ impl State {
 
     fn handle(&mut self, event: &Event) {
         self.take_read_ahead();
+        self.has_reports = true;
         match event.kind {
             Kind::Missing => {
-                if self.parts.len() >= MAX_PARTS {
-                    self.parts.clear();
+                if let Some(file) = self.files.get_mut(&event.id) {
+                    file.add(event.missing());
+                } else if let Some((_, id, surveyed)) = self.renamed.get_mut(&event.id.1)
+                    && *id == event.id
+                {
+                    surveyed.add(event.missing());
                 }
-                let parts = self.parts.entry((event.tid, event.id)).or_default();
-                add(parts, event.missing());
             }
             Kind::Path => {
                 if self.paths.len() >= MAX_PARTS {
@@ -215,17 +195,14 @@ impl State {
             Kind::Surveyed => {
                 self.processes.add(event.tid);
                 let path = self.path_of(event);
-                let Some(parts) = self.parts_of(event) else {
-                    return;
-                };
                 match self.files.get_mut(&event.id) {
-                    None => self.opened(event, &path, parts),
-                    // The program may have read it before it was surveyed for the readahead.
-                    Some(file) if file.is_read_ahead => file.add_missing(parts),
-                    Some(_) => {}
+                    None => self.opened(event, &path),
+                    Some(file) => file.opened_again(event),
                 }
             }
             Kind::Started => self.processes.add(event.tid),
+            Kind::Filtered => self.is_filtered = true,
+            Kind::Named => self.named(event),
             Kind::Directory => {
                 if self.directories.len() >= MAX_DIRECTORIES {
                     self.directories.clear();
@@ -243,23 +220,29 @@ impl State {
         [start.unwrap_or_default().as_slice(), &event.path].concat()
     }
 
-    /// The parts of a file that are not resident. `None` if events are lost.
-    fn parts_of(&mut self, event: &Event) -> Option<Vec<Range<u64>>> {
-        const FIRST: u64 = 63;
-        let told = self.parts.remove(&(event.tid, event.id));
-        if event.pages == 0 {
-            return told;
+    /// A file has got another name. One that was closed before is found by it.
+    fn named(&mut self, event: &Event) {
+        let name = self.path_of(event);
+        let path = self.absolute(event, &name);
+        if !path.is_absolute() {
+            return;
         }
-        let page = nowait::residency::page_size();
-        let mut parts = Vec::new();
-        let (start, end, first) = (0, FIRST * page, event.pages & !(1 << FIRST));
-        let pages = &first.to_le_bytes();
-        add(&mut parts, Missing { start, end, pages });
-        if event.pages >> FIRST != 0 {
-            let (start, end, pages) = (end, u64::MAX, &[][..]);
-            add(&mut parts, Missing { start, end, pages });
+        let Some(id) = kept_file::hold(&path).as_ref().and_then(kept_file::id) else {
+            return;
+        };
+        if let Some(file) = self.files.get_mut(&id) {
+            file.is_named(&path);
+        } else if let Some((old, _, _)) = self.renamed.get_mut(&id.1).filter(|it| it.1 == id) {
+            *old = path;
         }
-        Some(parts)
+    }
+
+    /// The path of an event. It is relative if its directory is not known.
+    fn absolute(&self, event: &Event, name: &[u8]) -> PathBuf {
+        let directory = self.directories.get(&event.stats);
+        directory
+            .map_or(Path::new(""), PathBuf::as_path)
+            .join(OsStr::from_bytes(name))
     }
 
     /// The survey of a file that was read ahead precedes that of the program.
@@ -271,7 +254,8 @@ impl State {
 
     /// Adds the file of an event. It is not added if its process has other rights than this one. A
     /// process that has ended is taken to have had the same rights, unless another process has not.
-    fn opened(&mut self, event: &Event, path: &[u8], missing: Vec<Range<u64>>) {
+    fn opened(&mut self, event: &Event, named: &[u8]) {
+        let path = self.absolute(event, named);
         // To look at a process takes longer than all else. Each has a descriptor.
         if self.found.len() >= MAX_FOUND {
             self.found.clear();
@@ -290,11 +274,8 @@ impl State {
             _ if self.has_others => return,
             _ => None,
         };
-        let new = |held: OwnedFd| KeptFile::new(held, event.id, missing.clone());
-        let directory = self.directories.get(&event.stats);
-        let directory = directory.map_or(Path::new(""), PathBuf::as_path);
-        let named = path;
-        let path = directory.join(OsStr::from_bytes(named));
+        let surveyed = Surveyed::opened(event);
+        let new = |held: OwnedFd| KeptFile::new(held, event.id, surveyed.clone());
         let by_path = || path.is_absolute().then(|| kept_file::hold(&path))?;
         let number = (event.time as u32).cast_signed();
         let by_number = || process.as_ref()?.hold(number, b"");
@@ -304,7 +285,7 @@ impl State {
         match file.or_else(|| as_process().and_then(new)) {
             Some(file) => self.insert(event.id, file),
             None if path.is_absolute() && self.renamed.len() < MAX_RENAMED => {
-                self.renamed.insert(event.id.1, (path, event.id, missing));
+                self.renamed.insert(event.id.1, (path, event.id, surveyed));
             }
             None => {}
         }
@@ -322,9 +303,9 @@ impl State {
         directories.dedup();
         for directory in directories {
             for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-                if let Some((_, id, missing)) = renamed.get(&entry.ino())
+                if let Some((_, id, surveyed)) = renamed.get(&entry.ino())
                     && let Some(held) = kept_file::hold(&entry.path())
-                    && let Some(file) = KeptFile::new(held, *id, missing.clone())
+                    && let Some(file) = KeptFile::new(held, *id, surveyed.clone())
                 {
                     self.insert(*id, file);
                 }
@@ -332,9 +313,9 @@ impl State {
         }
     }
 
-    /// A file on a mount that the program has made is not held, so that the program can unmount it.
+    /// A file on another mount is not held, so that all programs can unmount it.
     fn insert(&mut self, id: Id, mut file: KeptFile) {
-        match self.held < self.max_held && self.mounts.contains(&file.mount) {
+        match self.held < self.max_held && self.root == Some(file.mount) {
             true => self.held += 1,
             false => file.let_go(),
         }
@@ -343,7 +324,7 @@ impl State {
 
     /// Holds no file from now on.
     fn let_go(&mut self) {
-        self.mounts.clear();
+        self.root = None;
         self.files.values_mut().for_each(KeptFile::let_go);
         self.held = 0;
     }
@@ -379,8 +360,8 @@ impl State {
                 return false;
             }
             let is_over = !file.is_read_ahead && file.evict(now);
-            if is_over && let Some((path, missing)) = file.path_if_renamed() {
-                renamed.insert(id.1, (path, *id, missing));
+            if is_over && let Some((path, surveyed)) = file.path_if_renamed() {
+                renamed.insert(id.1, (path, *id, surveyed));
             } else if is_over {
                 add_sums(sums, file, file.is_clean().then_some(0));
                 channel.free(*id);
@@ -407,9 +388,9 @@ impl State {
                 }
                 let left = file.evict_all(true);
                 if left.is_none()
-                    && let Some((path, missing)) = file.path_if_renamed()
+                    && let Some((path, surveyed)) = file.path_if_renamed()
                 {
-                    renamed.insert(id.1, (path, *id, missing));
+                    renamed.insert(id.1, (path, *id, surveyed));
                     return false;
                 }
                 let found = left.unwrap_or_default();
@@ -428,7 +409,7 @@ impl State {
         }
     }
 
-    fn report(&self, lost: u64) -> Kept {
+    fn report(&self, lost: u64) -> Evictions {
         let mounts = mounts();
         let mut sums = self.sums.clone();
         for evicted in self.channel.evicted() {
@@ -439,65 +420,35 @@ impl State {
         }
         let name = |id| mounts.get(&id).map_or("?", String::as_str).to_owned();
         let named = sums.into_iter().map(|(id, sums)| (name(id), sums));
-        Kept {
+        Evictions {
             mounts: named.collect(),
             unseen: self.processes.unseen(),
             lost,
+            has_reports: self.has_reports,
+            has_other_rights: self.has_others,
+            is_filtered: self.is_filtered,
         }
     }
 }
 
-/// The directories of the mounts of this process, by their IDs.
-fn mounts() -> HashMap<u64, String> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let mount = |line: &str| {
-        let mut words = line.split(' ');
-        let id = words.next()?.parse().ok()?;
-        Some((id, words.nth(3)?.to_owned()))
-    };
-    mounts.lines().filter_map(mount).collect()
-}
-
-/// Adds a file of which these bytes are left, if that is known.
-fn add_sums(sums: &mut HashMap<u64, Sums>, file: &KeptFile, left: Option<u64>) {
-    let sum = sums.entry(file.mount).or_default();
-    let after = match (file.before, left) {
-        (0, Some(left)) => Some(left),
-        _ => file.after(),
-    };
-    let Some(after) = after else {
-        sum.unknown += 1;
-        return;
-    };
-    sum.files += 1;
-    sum.before += file.before;
-    sum.left += left.unwrap_or(0);
-    sum.after += after;
-}
-
-/// Adds a part of a file that is behind the others.
-fn add(ranges: &mut Vec<Range<u64>>, part: Missing<'_>) {
-    let page = nowait::residency::page_size();
-    let mut push = |range: Range<u64>| match ranges.last_mut() {
-        Some(last) if range.start < last.end || range.is_empty() => {}
-        Some(last) if range.start == last.end => last.end = range.end,
-        _ if range.is_empty() => {}
-        _ => ranges.push(range),
-    };
-    if part.pages.is_empty() {
-        return push(part.start..part.end);
-    }
-    for (byte, bits) in part.pages.iter().zip(0..) {
-        for bit in (0..8).filter(|bit| byte & 1 << bit != 0) {
-            let start = part.start.saturating_add((bits * 8 + bit) * page);
-            push(start..start.saturating_add(page).min(part.end));
-        }
-    }
+/// The greatest number of bytes that the kernel reads ahead on a device or a filesystem of this machine. 0 if that is
+/// not known.
+fn kernel_readahead() -> u64 {
+    let devices = fs::read_dir("/sys/class/bdi")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let kilobytes = devices.filter_map(|device| {
+        let text = fs::read_to_string(device.path().join("read_ahead_kb")).ok()?;
+        text.trim().parse::<u64>().ok()
+    });
+    kilobytes.max().unwrap_or(0).saturating_mul(1024)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ranges::Ranges;
 
     /// Its data is not yet written, and it would be looked at again only after some time.
     #[test]
@@ -513,38 +464,12 @@ mod tests {
         let id = std::os::unix::fs::MetadataExt::dev(&stat);
         let id = (id, std::os::unix::fs::MetadataExt::ino(&stat));
         let held = kept_file::hold(&path).unwrap();
-        let kept = KeptFile::new(held, id, std::iter::once(0..u64::MAX).collect());
+        let kept = KeptFile::new(held, id, Surveyed::whole(Ranges::all()));
         state.insert(id, kept.unwrap());
         state.check();
         assert!(state.files.contains_key(&id));
         path.close().unwrap();
         state.check();
         assert!(state.files.is_empty());
-    }
-
-    #[test]
-    fn parts_become_ranges() {
-        let page = nowait::residency::page_size();
-        let mut ranges = Vec::new();
-        let part = |start, end, pages| Missing { start, end, pages };
-        add(&mut ranges, part(0, page, &[]));
-        add(&mut ranges, part(page, 10 * page, &[0b1000_0001, 1]));
-        add(&mut ranges, part(10 * page, u64::MAX, &[]));
-        // The bits are those of the pages 1, 8 and 9.
-        assert_eq!(ranges, [0..2 * page, 8 * page..u64::MAX]);
-    }
-
-    #[test]
-    fn any_parts_can_be_added() {
-        let mut ranges = Vec::new();
-        for start in [0, 1, u64::MAX - 1, u64::MAX, 7] {
-            for end in [0, u64::MAX, 5] {
-                for pages in [&[][..], &[255; 256]] {
-                    add(&mut ranges, Missing { start, end, pages });
-                }
-            }
-        }
-        assert!(ranges.iter().all(|range| range.start < range.end));
-        assert!(ranges.is_sorted_by_key(|range| range.start));
     }
 }
