@@ -238,7 +238,7 @@ impl Loader<'_> {
     /// Loads the ranges of a file. Returns false if it is gone or was changed.
     fn load_file(&self, path: &Path, used: &FileUse) -> bool {
         let named = FileRef::given(path.to_owned(), used.stamp.inode, FileType::RegularFile);
-        let Ok((file, stat)) = named.open() else {
+        let Ok((file, stat)) = named.open_for_readahead() else {
             return false;
         };
         self.files.fetch_add(1, Ordering::Relaxed);
