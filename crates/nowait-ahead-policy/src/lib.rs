@@ -23,6 +23,9 @@
 //!  watches      the directories and files that the program opens, by inotify(7)
 //!  directories  the directories that the walks have found, and how far the program is
 //!  files        reads the data of files
+//!  file_queue   which files are read next, and how many
+//!  found_files  the files of a directory that were found
+//!  sequence     the order in which a program opens files
 //!  comparison   the program's speed with readahead and without
 //!  disk         the disks that seek
 //!  cached       if a directory or a tree is cached already
@@ -36,13 +39,16 @@ mod comparison;
 mod directories;
 mod directory;
 mod disk;
+mod file_queue;
 mod files;
 mod follow;
+mod found_files;
 mod keeper;
 mod kept_file;
 mod learner;
 mod process;
 mod readahead;
+mod sequence;
 mod threads;
 mod trees;
 mod uses;
@@ -50,7 +56,7 @@ mod watches;
 
 pub use comparison::{Comparison, Sum};
 pub use directories::Summary as Inodes;
-pub use files::Summary as Data;
+pub use file_queue::Summary as Data;
 pub use follow::Activity;
 pub use keeper::{Keeper, Kept, Sums};
 pub use learner::{LEARNING_TIME, Learned, Learner, Use};
