@@ -30,6 +30,7 @@
 //!  disk         the disks that seek
 //!  cached       if a directory or a tree is cached already
 //!  directory    the identity of a directory, and how it is opened
+//!  mounts       the mount points at which filesystems are unmounted
 //!  uses         the files that a program has open or mapped
 //!  threads      if a thread has slept or read
 //! ```
@@ -46,6 +47,7 @@ mod found_files;
 mod keeper;
 mod kept_file;
 mod learner;
+mod mounts;
 mod process;
 mod readahead;
 mod sequence;

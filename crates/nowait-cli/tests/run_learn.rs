@@ -717,6 +717,83 @@ fn a_disk_that_hangs_does_not_keep_the_program() {
     assert!(stalled > 0, "nothing waits for the disk");
 }
 
+/// A process that holds a lease for writing (fcntl(2)) has the file open alone.
+#[test]
+fn programs_get_leases_on_files_that_are_read_ahead() {
+    let home = home!();
+    slowdisk::require!(slowdisk::available());
+    let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
+    let fill = |at: &Path| (0..400).for_each(|n| drop(cold(at.join(n.to_string()), 40_000)));
+    let mount = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
+    show(&mount);
+    let script = "\
+import fcntl, os, sys
+refused = 0
+os.chdir(sys.argv[1])
+for entry in sorted(os.scandir('.'), key=lambda entry: entry.inode()):
+    file = os.open(entry.name, os.O_RDWR)
+    try: fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except OSError: refused += 1
+    while os.read(file, 1 << 16): pass
+    os.close(file)
+print(refused)";
+    let program = ["--wait", "--stats", "--", "python3", "-c", script];
+    let program = [&program[..], &[word(mount.path())]].concat();
+    for (mode, is_used) in [("--learn", "nowait: loaded "), ("--data", "of 3")] {
+        // The first run is learnt.
+        for is_first in [true, false] {
+            mount.remount().unwrap();
+            let said = run(&mut home.nowait(&[&["run", mode], &program[..]].concat()));
+            assert_eq!(said.code, Some(0), "{said:?}");
+            assert!(is_first || said.err.contains(is_used), "{said:?}");
+            assert_eq!(said.text(), "0\n", "{mode}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_loaded_of_a_filesystem_that_the_program_unmounts() {
+    let home = home!();
+    if !rustix::process::geteuid().is_root() {
+        return slowdisk::skip_or_fail("needs root");
+    }
+    let mount = mounted!(Filesystem::Ext4);
+    let at = word(mount.path());
+    fill(mount.path());
+    mount.remount().unwrap();
+    let script = "device=$(findmnt -no SOURCE \"$1\") && umount \"$1\" && mount \"$device\" \"$1\" && cat \"$1/small\" \"$1/at\" | wc -c";
+    let words = [
+        "run",
+        "--wait",
+        "--learn=name",
+        "--",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        at,
+    ];
+    for _ in 0..3 {
+        let said = run(&mut home.nowait(&words)).done();
+        assert_eq!(said.text().trim(), (100 + 4 * MIB).to_string());
+    }
+    let shown = run(&mut home.nowait(&["learn", "show", "name"])).done();
+    let is_unmounted = |line: &str| line.contains("unmounted") && line.ends_with(at);
+    assert!(shown.text().lines().any(is_unmounted), "{shown:?}");
+    mount.remount().unwrap();
+    let said = run(&mut home.nowait(&[
+        "run",
+        "--wait",
+        "--learn=name",
+        "--stats",
+        "--",
+        "sleep",
+        "1",
+    ]));
+    assert!(said.err.contains("nowait: loaded "), "{said:?}");
+    assert_eq!(cached_bytes(&mount.path().join("at")), 0);
+}
+
 /// A sandbox in a program, and a program that starts many others.
 #[test]
 fn programs_notice_nothing() {
