@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use program::{
-    Group, MIB, Said, cached, cached_bytes, cold, compile, evict, fifo, libraries, open_directory,
-    run, wait_until, word,
+    Group, MIB, Said, cached, cached_bytes, cold, compile, evict, fifo, libraries, nowait,
+    open_directory, run, wait_until, word,
 };
 use serde_json::Value;
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
@@ -723,7 +723,16 @@ fn programs_get_leases_on_files_that_are_read_ahead() {
     let home = home!();
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
-    let fill = |at: &Path| (0..400).for_each(|n| drop(cold(at.join(n.to_string()), 40_000)));
+    // Only the owner may take a lease.
+    let fill = |at: &Path| {
+        fs::create_dir(at.join("d")).unwrap();
+        fs::set_permissions(at.join("d"), fs::Permissions::from_mode(0o755)).unwrap();
+        for n in 0..400 {
+            let path = cold(at.join("d").join(n.to_string()), 40_000);
+            chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        fs::set_permissions(at, fs::Permissions::from_mode(0o755)).unwrap();
+    };
     let mount = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
     show(&mount);
     let script = "\
@@ -738,7 +747,8 @@ for entry in sorted(os.scandir('.'), key=lambda entry: entry.inode()):
     os.close(file)
 print(refused)";
     let program = ["--wait", "--stats", "--", "python3", "-c", script];
-    let program = [&program[..], &[word(mount.path())]].concat();
+    let files = mount.path().join("d");
+    let program = [&program[..], &[word(&files)]].concat();
     for (mode, is_used) in [("--learn", "nowait: loaded "), ("--data", "of 3")] {
         // The first run is learnt.
         for is_first in [true, false] {
@@ -753,7 +763,6 @@ print(refused)";
 
 #[test]
 fn nothing_is_loaded_of_a_filesystem_that_the_program_unmounts() {
-    let home = home!();
     if !rustix::process::geteuid().is_root() {
         return slowdisk::skip_or_fail("needs root");
     }
@@ -762,36 +771,26 @@ fn nothing_is_loaded_of_a_filesystem_that_the_program_unmounts() {
     fill(mount.path());
     mount.remount().unwrap();
     let script = "device=$(findmnt -no SOURCE \"$1\") && umount \"$1\" && mount \"$device\" \"$1\" && cat \"$1/small\" \"$1/at\" | wc -c";
-    let words = [
-        "run",
-        "--wait",
-        "--learn=name",
-        "--",
-        "sh",
-        "-c",
-        script,
-        "sh",
-        at,
-    ];
+    let name = format!("unmounts-{}", std::process::id());
+    let learn = format!("--learn={name}");
+    let nowait = |words: &[&str]| {
+        let mut command = nowait(words);
+        run(command.env("NOWAIT_LIBRARY_DIR", libraries()))
+    };
     for _ in 0..3 {
-        let said = run(&mut home.nowait(&words)).done();
+        let program = ["--", "sh", "-c", script, "sh", at];
+        let said = nowait(&[&["run", "--wait", &learn], &program[..]].concat()).done();
         assert_eq!(said.text().trim(), (100 + 4 * MIB).to_string());
     }
-    let shown = run(&mut home.nowait(&["learn", "show", "name"])).done();
+    let shown = nowait(&["learn", "show", &name]);
+    mount.remount().unwrap();
+    let said = nowait(&["run", "--wait", &learn, "--stats", "--", "sleep", "1"]);
+    let loaded = cached_bytes(&mount.path().join("at"));
+    nowait(&["learn", "forget", &name]).done();
     let is_unmounted = |line: &str| line.contains("unmounted") && line.ends_with(at);
     assert!(shown.text().lines().any(is_unmounted), "{shown:?}");
-    mount.remount().unwrap();
-    let said = run(&mut home.nowait(&[
-        "run",
-        "--wait",
-        "--learn=name",
-        "--stats",
-        "--",
-        "sleep",
-        "1",
-    ]));
     assert!(said.err.contains("nowait: loaded "), "{said:?}");
-    assert_eq!(cached_bytes(&mount.path().join("at")), 0);
+    assert_eq!(loaded, 0);
 }
 
 /// A sandbox in a program, and a program that starts many others.
