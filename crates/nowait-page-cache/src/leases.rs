@@ -19,13 +19,14 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, CWD, OFlags, Stat, Statx, StatxFlags, major, minor, statx};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use rustix::time::{ClockId, clock_gettime};
 
 /// The files under lease.
 #[derive(Clone, Debug)]
 pub struct Leases {
     by_inode: HashMap<u64, Vec<Lease>>,
     since: Instant,
-    /// The time that it took to read the list.
+    /// The processor time that it took to read the list.
     took: Duration,
 }
 
@@ -50,12 +51,12 @@ static KNOWN: Mutex<Option<Leases>> = Mutex::new(None);
 impl Leases {
     /// The leases of this moment.
     pub fn now() -> Leases {
-        let since = Instant::now();
+        let (since, began) = (Instant::now(), processor_time());
         let by_inode = by_inode(&fs::read_to_string("/proc/locks").unwrap_or_default());
         Leases {
             by_inode,
             since,
-            took: since.elapsed(),
+            took: processor_time().saturating_sub(began),
         }
     }
 
@@ -136,6 +137,13 @@ fn is_usable(fd: &OwnedFd, stat: &Stat) -> bool {
     let is_same = rustix::fs::fstat(fd)
         .is_ok_and(|now| (now.st_dev, now.st_ino) == (stat.st_dev, stat.st_ino));
     is_same && rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| !flags.contains(OFlags::PATH))
+}
+
+/// The processor time of this thread. On a busy machine, more time passes while the list is read.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = time.tv_sec.try_into().unwrap_or_default();
+    Duration::new(seconds, time.tv_nsec.try_into().unwrap_or_default())
 }
 
 /// Looks into this process's list, which is not older than [`PAUSE`] times what reading it took. No
