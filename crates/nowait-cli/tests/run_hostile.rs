@@ -205,7 +205,7 @@ fn it_ends_with_its_program_while_a_fuse_server_hangs() {
     let tree = ServedTree::new(directory.path(), Duration::from_millis(1)).unwrap();
     let name = format!("fuse-{}", std::process::id());
     let learn = format!("--learn={name}");
-    // What was learnt is loaded in the second run.
+    // The second run with --learn loads the profile of the first.
     for mode in ["--ahead", "--data", &learn, &learn] {
         let words = [mode, "--", "python3", "-c", READS_SOME, word(tree.path())];
         let mut command = run_of(&words);

@@ -450,19 +450,19 @@ sys.stdin.read()
 print('kept' if fcntl.fcntl(file, fcntl.F_GETLEASE) == kind else 'broken', flush=True)";
 
     /// A process that has asked for a lease.
-    struct Holder {
+    struct LeaseProcess {
         process: Child,
         output: BufReader<ChildStdout>,
     }
 
-    impl Holder {
-        fn new(path: &Path, mode: &str, kind: &str) -> Holder {
+    impl LeaseProcess {
+        fn new(path: &Path, mode: &str, kind: &str) -> LeaseProcess {
             let mut command = Command::new("python3");
             command.args(["-c", HOLDER]).arg(path).args([mode, kind]);
             let (stdin, stdout) = (Stdio::piped(), Stdio::piped());
             let mut process = command.stdin(stdin).stdout(stdout).spawn().unwrap();
             let output = BufReader::new(process.stdout.take().unwrap());
-            Holder { process, output }
+            LeaseProcess { process, output }
         }
 
         fn line(&mut self) -> String {
@@ -499,12 +499,12 @@ print('kept' if fcntl.fcntl(file, fcntl.F_GETLEASE) == kind else 'broken', flush
         fadvise(&ahead, 0, None, Advice::WillNeed).unwrap();
         let answer = nowait::residency::residency(&ahead, 0..4096).unwrap();
         assert!(answer.known().is_none_or(|found| found.cached == 1));
-        let mut holder = Holder::new(&path, "O_RDWR", "F_WRLCK");
+        let mut holder = LeaseProcess::new(&path, "O_RDWR", "F_WRLCK");
         assert_eq!(holder.line(), "held");
         let refused = open(&path).unwrap_err();
         assert!(matches!(refused, OpenError::Leased { .. }), "{refused}");
         assert_eq!(holder.end(), "kept");
-        let mut holder = Holder::new(&path, "O_RDONLY", "F_RDLCK");
+        let mut holder = LeaseProcess::new(&path, "O_RDONLY", "F_RDLCK");
         assert_eq!(holder.line(), "held");
         open(&path).unwrap();
         assert_eq!(holder.end(), "kept");
