@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!  libnowait_ahead.so ── Used, LookedUp, Listed … ──► channel ──┐
-//!  /proc/PID/maps, pagemap, fdinfo, now and then ───────────────┴─► Learned
+//!  /proc/PID/maps, pagemap, fdinfo, now and then ───────────────┼─► Learned
+//!  /proc/self/mountinfo, when it changes ───────────────────────┘
 //! ```
 //! Most is told of by the library. Processes that do not end, that are killed, and static programs
 //! are looked at from time to time.
@@ -23,6 +24,7 @@ use nowait_ahead_channel::{Channel, Event, Kind, Listening, Reader, key, used_ma
 use rustix::fs::OFlags;
 
 use crate::directory::Id;
+use crate::mounts::Mounts;
 use crate::uses::{Processes, has_channel};
 
 /// The paths that a program has used.
@@ -30,6 +32,8 @@ use crate::uses::{Processes, has_channel};
 pub struct Learned {
     /// They are absolute, and in the order of the first use.
     pub paths: Vec<(PathBuf, Use)>,
+    /// The mount points of used paths at which a filesystem was unmounted.
+    pub unmounted: Vec<PathBuf>,
     /// The events that were lost.
     pub lost: u64,
     numbers: HashMap<PathBuf, usize>,
@@ -106,6 +110,7 @@ impl Learner {
 }
 
 fn learn(channel: &Channel, program: u32, stopped: &AtomicBool) -> Learned {
+    let mounts = Mounts::watch();
     let mut processes = Processes::of(Some(program));
     let mut learned = Learned::default();
     let mut names = Names::default();
@@ -131,6 +136,10 @@ fn learn(channel: &Channel, program: u32, stopped: &AtomicBool) -> Learned {
         learned.handle(&event, &mut names, &mut processes);
     }
     learned.lost = reader.lost();
+    learned.unmounted.extend(mounts.unmounted());
+    let paths = &learned.paths;
+    let is_used = |point: &PathBuf| paths.iter().any(|(path, _)| path.starts_with(point));
+    learned.unmounted.retain(is_used);
     learned
 }
 

@@ -26,10 +26,14 @@
 //!  watches      the directories and files that the program opens, by inotify(7)
 //!  directories  the directories that the walks have found, and how far the program is
 //!  files        reads the data of files
+//!  file_queue   which files are read next, and how many
+//!  found_files  the files of a directory that were found
+//!  sequence     the order in which a program opens files
 //!  comparison   the program's speed with readahead and without
 //!  disk         the disks that seek
 //!  cached       if a directory or a tree is cached already
 //!  directory    the identity of a directory, and how it is opened
+//!  mounts       the mount points at which filesystems are unmounted
 //!  uses         the files that a program has open or mapped
 //!  threads      if a thread has slept or read
 //! ```
@@ -41,13 +45,17 @@ mod directory;
 mod disk;
 mod evictions;
 mod evictor;
+mod file_queue;
 mod files;
 mod follow;
+mod found_files;
 mod kept_file;
 mod learner;
+mod mounts;
 mod process;
 mod ranges;
 mod readahead;
+mod sequence;
 mod surveyed;
 mod threads;
 mod trees;
@@ -58,7 +66,7 @@ pub use comparison::{Comparison, Sum};
 pub use directories::Summary as Inodes;
 pub use evictions::{Evictions, Sums};
 pub use evictor::Evictor;
-pub use files::Summary as Data;
+pub use file_queue::Summary as Data;
 pub use follow::Activity;
 pub use learner::{LEARNING_TIME, Learned, Learner, Use};
 pub use readahead::{Readahead, Report};

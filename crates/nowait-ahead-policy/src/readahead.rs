@@ -9,7 +9,8 @@ use std::time::Duration;
 use nowait_ahead_channel::Channel;
 
 use crate::directories;
-use crate::files::{self, Files};
+use crate::file_queue;
+use crate::files::Files;
 use crate::follow::{Activity, Follower, Following};
 use crate::kept_file::KeptFile;
 use crate::trees::Trees;
@@ -31,7 +32,7 @@ pub struct Report {
     /// The inodes.
     pub inodes: directories::Summary,
     /// The files, if their data was to be read.
-    pub data: Option<files::Summary>,
+    pub data: Option<file_queue::Summary>,
     /// The program, if it has a channel.
     pub activity: Option<Activity>,
 }

@@ -257,6 +257,7 @@ fn show(store: &Store, name: &OsStr, as_json: bool) -> Result<ExitCode, Problem>
             }
             None => {
                 let what = match (entry.names, entry.listed) {
+                    _ if entry.unmounted => "unmounted",
                     (true, _) => "all inodes",
                     (false, true) => "names",
                     (false, false) => "look-up",

@@ -4,6 +4,7 @@
 mod program;
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use program::{compile, fifo, libraries, nowait, open_directory, run, wait_until,
 use rustix::fs::inotify;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
-use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
+use slowdisk::{Fault, Filesystem, ServedTree, SlowDisk, TestMount};
 use test_support::limit::{LONG, ended};
 
 fn hostile(directory: &Path) -> PathBuf {
@@ -178,6 +179,65 @@ fn it_ends_with_its_program_while_the_disk_hangs() {
         let report = fs::read_to_string(report).unwrap();
         assert!(report.starts_with("nowait: read ahead "), "{report}");
     }
+}
+
+/// Lists some directories of a tree and reads their files, and waits for the end of its input.
+const READS_SOME: &str = "\
+import os, sys
+for number in range(30):
+    directory = f'{sys.argv[1]}/{number}'
+    for entry in sorted(os.scandir(directory), key=lambda entry: entry.inode()):
+        entry.stat(follow_symlinks=False)
+        open(entry.path, 'rb').read()
+print('read', flush=True)
+sys.stdin.read()
+sys.exit(3)";
+
+#[test]
+fn it_ends_with_its_program_while_a_fuse_server_hangs() {
+    slowdisk::require!(slowdisk::available());
+    let directory = open_directory();
+    for number in 0..300 {
+        let below = directory.path().join(number.to_string());
+        fs::create_dir(&below).unwrap();
+        (0..5).for_each(|file| fs::write(below.join(file.to_string()), [7; 4096]).unwrap());
+    }
+    let tree = ServedTree::new(directory.path(), Duration::from_millis(1)).unwrap();
+    let name = format!("fuse-{}", std::process::id());
+    let learn = format!("--learn={name}");
+    // The second run with --learn loads the profile of the first.
+    for mode in ["--ahead", "--data", &learn, &learn] {
+        let words = [mode, "--", "python3", "-c", READS_SOME, word(tree.path())];
+        let mut command = run_of(&words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = [0; 5];
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut line)
+            .unwrap();
+        tree.hang(true);
+        drop(child.stdin.take());
+        let code = end(child);
+        tree.hang(false);
+        assert_eq!((&line, code), (b"read\n", Some(3)), "{mode}");
+        // The profile is written meanwhile.
+        if mode.starts_with("--learn") {
+            let shown = || run(&mut nowait(["learn", "show", &name])).code == Some(0);
+            wait_until("the profile is written", shown);
+        }
+    }
+    // The program does not use the tree.
+    tree.hang(true);
+    let child = run_of(&[&learn, "--", "sh", "-c", "sleep 0.2; exit 3"])
+        .spawn()
+        .unwrap();
+    let code = end(child);
+    tree.hang(false);
+    run(&mut nowait(["learn", "forget", &name]));
+    assert_eq!(code, Some(3));
 }
 
 #[test]

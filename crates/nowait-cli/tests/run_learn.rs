@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use program::{
-    Group, MIB, Said, cached, cached_bytes, cold, compile, evict, fifo, libraries, open_directory,
-    run, wait_until, word,
+    Group, MIB, Said, cached, cached_bytes, cold, compile, evict, fifo, libraries, nowait,
+    open_directory, run, wait_until, word,
 };
 use serde_json::Value;
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
@@ -715,6 +715,87 @@ fn a_disk_that_hangs_does_not_keep_the_program() {
     wait_until("the filesystem is not in use", || mount.remount().is_ok());
     assert_eq!((said.code, said.err.as_str()), (Some(3), ""));
     assert!(stalled > 0, "nothing waits for the disk");
+}
+
+/// A process that holds a lease for writing (fcntl(2)) has the file open alone.
+#[test]
+fn programs_get_leases_on_files_that_are_read_ahead() {
+    let home = home!();
+    slowdisk::require!(slowdisk::available());
+    let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
+    // Only the owner may take a lease.
+    let fill = |at: &Path| {
+        fs::create_dir(at.join("d")).unwrap();
+        fs::set_permissions(at.join("d"), fs::Permissions::from_mode(0o755)).unwrap();
+        for n in 0..400 {
+            let path = cold(at.join("d").join(n.to_string()), 40_000);
+            chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        fs::set_permissions(at, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let mount = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
+    show(&mount);
+    // It keeps the lease on the last file, and reads that one after the others.
+    let script = "\
+import fcntl, os, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+def lease(entry):
+    file = os.open(entry.name, os.O_RDWR)
+    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    return file
+os.chdir(sys.argv[1])
+*entries, last = sorted(os.scandir('.'), key=lambda entry: entry.inode())
+kept = lease(last)
+for entry in entries:
+    file = lease(entry)
+    while os.read(file, 1 << 16): pass
+    os.close(file)
+print('kept' if fcntl.fcntl(kept, fcntl.F_GETLEASE) == fcntl.F_WRLCK else 'broken')";
+    let program = ["--wait", "--stats", "--", "python3", "-c", script];
+    let files = mount.path().join("d");
+    let program = [&program[..], &[word(&files)]].concat();
+    for (mode, is_used) in [("--learn", "nowait: loaded "), ("--data", "of 3")] {
+        // The first run is learnt.
+        for is_first in [true, false] {
+            mount.remount().unwrap();
+            let said = run(&mut home.nowait(&[&["run", mode], &program[..]].concat()));
+            assert_eq!(said.code, Some(0), "{said:?}");
+            assert!(is_first || said.err.contains(is_used), "{said:?}");
+            assert_eq!(said.text(), "kept\n", "{mode}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_loaded_of_a_filesystem_that_the_program_unmounts() {
+    if !rustix::process::geteuid().is_root() {
+        return slowdisk::skip_or_fail("needs root");
+    }
+    let mount = mounted!(Filesystem::Ext4);
+    let at = word(mount.path());
+    fill(mount.path());
+    mount.remount().unwrap();
+    let script = "device=$(findmnt -no SOURCE \"$1\") && umount \"$1\" && mount \"$device\" \"$1\" && cat \"$1/small\" \"$1/at\" | wc -c";
+    let name = format!("unmounts-{}", std::process::id());
+    let learn = format!("--learn={name}");
+    let nowait = |words: &[&str]| {
+        let mut command = nowait(words);
+        run(command.env("NOWAIT_LIBRARY_DIR", libraries()))
+    };
+    for _ in 0..3 {
+        let program = ["--", "sh", "-c", script, "sh", at];
+        let said = nowait(&[&["run", "--wait", &learn], &program[..]].concat()).done();
+        assert_eq!(said.text().trim(), (100 + 4 * MIB).to_string());
+    }
+    let shown = nowait(&["learn", "show", &name]);
+    mount.remount().unwrap();
+    let said = nowait(&["run", "--wait", &learn, "--stats", "--", "sleep", "1"]);
+    let loaded = cached_bytes(&mount.path().join("at"));
+    nowait(&["learn", "forget", &name]).done();
+    let is_unmounted = |line: &str| line.contains("unmounted") && line.ends_with(at);
+    assert!(shown.text().lines().any(is_unmounted), "{shown:?}");
+    assert!(said.err.contains("nowait: loaded "), "{said:?}");
+    assert_eq!(loaded, 0);
 }
 
 /// A sandbox in a program, and a program that starts many others.

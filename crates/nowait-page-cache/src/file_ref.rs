@@ -194,10 +194,19 @@ impl FileRef {
     /// [`OpenError::Leased`] if a lease for writing is known that opening the file would break.
     pub fn open(&self) -> Result<(File, Stat), OpenError> {
         let (path_fd, stat) = self.find()?;
-        match lease(&path_fd, &stat) {
+        match lease(&path_fd, &stat).filter(|lease| !lease.is_for_reading) {
             Some(Lease { pid: holder, .. }) => Err(OpenError::Leased { holder, why: None }),
             None => self.opened(&path_fd, stat),
         }
+    }
+
+    /// Opens the file for readahead alone; see [`open_for_readahead`]. Returns its metadata, too.
+    ///
+    /// # Errors
+    /// As [`open`](FileRef::open).
+    pub fn open_for_readahead(&self) -> Result<(OwnedFd, Stat), OpenError> {
+        let (path_fd, stat) = self.find()?;
+        Ok((open_for_readahead(&path_fd, &stat)?, stat))
     }
 
     /// The same for a look at the file's pages. A file under a lease for writing is not opened: the file
@@ -209,7 +218,7 @@ impl FileRef {
     /// [`OpenError::Leased`] if that is not permitted.
     pub fn look(&self) -> Result<(File, Stat), OpenError> {
         let (path_fd, stat) = self.find()?;
-        let Some(lease) = lease(&path_fd, &stat) else {
+        let Some(lease) = lease(&path_fd, &stat).filter(|lease| !lease.is_for_reading) else {
             return self.opened(&path_fd, stat);
         };
         match lease.descriptor(&stat) {
@@ -292,7 +301,43 @@ pub fn waiting(file: File) -> nowait::Result<Handle> {
     Handle::new(file)
 }
 
-/// The lease for writing that opening a file would break. Only regular files have leases.
+/// Opens a regular file that an O_PATH descriptor holds, for posix_fadvise(2), cachestat(2) and fstat(2).
+///
+/// A descriptor for reading would keep a program from getting a lease for writing on the file (EAGAIN).
+/// One with the access mode 3 does not; see open(2). It needs the permission to write to the file, and
+/// breaks leases for reading. The descriptor is one for reading if the mode is not permitted, if another
+/// process holds a lease for reading, and on filesystems other than those of [`MODE_3`].
+///
+/// # Errors
+/// [`OpenError::Leased`] if a lease for writing is known that opening the file would break.
+pub fn open_for_readahead(held: &OwnedFd, stat: &Stat) -> Result<OwnedFd, OpenError> {
+    let lease = lease(held, stat);
+    if let Some(lease) = lease.filter(|lease| !lease.is_for_reading) {
+        let holder = lease.pid;
+        return Err(OpenError::Leased { holder, why: None });
+    }
+    let magic = rustix::fs::fstatfs(held).map_or(0, |stat| stat.f_type as u32);
+    if lease.is_none()
+        && MODE_3.contains(&magic)
+        && let Ok(file) = nowait::reopen(held, READING | OFlags::ACCMODE)
+    {
+        return Ok(file);
+    }
+    Ok(nowait::reopen(held, READING)?)
+}
+
+/// Filesystems that open files with the access mode 3, and read ahead by such a descriptor. Those with a
+/// server would pass the mode to it. Overlayfs has no cachestat(2), and mincore(2) needs a descriptor for
+/// reading.
+const MODE_3: [u32; 5] = [
+    0x0000_ef53, // ext4
+    0x5846_5342, // xfs
+    0x9123_683e, // btrfs
+    0xf2f5_2010, // f2fs
+    0x0102_1994, // tmpfs
+];
+
+/// The lease of a file. Only regular files have leases.
 fn lease(path_fd: &OwnedFd, stat: &Stat) -> Option<Lease> {
     let is_regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     let is_distinct = || rustix::fs::fstatfs(path_fd).is_ok_and(|it| device::is_that_of_stat(&it));
@@ -381,4 +426,87 @@ fn directory(path: &Path) -> Result<(Arc<Opener>, (u64, u64)), Errno> {
     let opener = Opener::new(opened)
         .map_err(|error| error.errno().map_or(Errno::IO, Errno::from_raw_os_error))?;
     Ok((Arc::new(opener), (stat.st_dev, stat.st_ino)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::io::{BufRead, BufReader};
+    use std::process::{Child, ChildStdout, Command, Stdio};
+
+    use rustix::fs::{Advice, fadvise};
+
+    /// Takes a lease, says so, and says at the end of its input if it still has it.
+    const HOLDER: &str = "\
+import fcntl, os, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+path, mode, kind = sys.argv[1], getattr(os, sys.argv[2]), getattr(fcntl, sys.argv[3])
+file = os.open(path, mode)
+try: fcntl.fcntl(file, fcntl.F_SETLEASE, kind)
+except OSError as e: print(e.strerror, flush=True)
+else: print('held', flush=True)
+sys.stdin.read()
+print('kept' if fcntl.fcntl(file, fcntl.F_GETLEASE) == kind else 'broken', flush=True)";
+
+    /// A process that has asked for a lease.
+    struct LeaseProcess {
+        process: Child,
+        output: BufReader<ChildStdout>,
+    }
+
+    impl LeaseProcess {
+        fn new(path: &Path, mode: &str, kind: &str) -> LeaseProcess {
+            let mut command = Command::new("python3");
+            command.args(["-c", HOLDER]).arg(path).args([mode, kind]);
+            let (stdin, stdout) = (Stdio::piped(), Stdio::piped());
+            let mut process = command.stdin(stdin).stdout(stdout).spawn().unwrap();
+            let output = BufReader::new(process.stdout.take().unwrap());
+            LeaseProcess { process, output }
+        }
+
+        fn line(&mut self) -> String {
+            let mut line = String::new();
+            self.output.read_line(&mut line).unwrap();
+            line.trim().to_owned()
+        }
+
+        fn end(mut self) -> String {
+            drop(self.process.stdin.take());
+            let line = self.line();
+            self.process.wait().unwrap();
+            line
+        }
+    }
+
+    fn open(path: &Path) -> Result<OwnedFd, OpenError> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let held = rustix::fs::open(path, flags, Mode::empty()).unwrap();
+        let stat = rustix::fs::fstat(&held).unwrap();
+        crate::leases::forget_known();
+        open_for_readahead(&held, &stat)
+    }
+
+    #[test]
+    fn a_file_that_is_read_ahead_can_be_leased() {
+        // Not in memory.
+        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, [7; 40_000]).unwrap();
+        std::fs::File::open(&path).unwrap().sync_all().unwrap();
+        let ahead = open(&path).unwrap();
+        fadvise(&ahead, 0, None, Advice::DontNeed).unwrap();
+        fadvise(&ahead, 0, None, Advice::WillNeed).unwrap();
+        let answer = nowait::residency::residency(&ahead, 0..4096).unwrap();
+        assert!(answer.known().is_none_or(|found| found.cached == 1));
+        let mut holder = LeaseProcess::new(&path, "O_RDWR", "F_WRLCK");
+        assert_eq!(holder.line(), "held");
+        let refused = open(&path).unwrap_err();
+        assert!(matches!(refused, OpenError::Leased { .. }), "{refused}");
+        assert_eq!(holder.end(), "kept");
+        let mut holder = LeaseProcess::new(&path, "O_RDONLY", "F_RDLCK");
+        assert_eq!(holder.line(), "held");
+        open(&path).unwrap();
+        assert_eq!(holder.end(), "kept");
+    }
 }

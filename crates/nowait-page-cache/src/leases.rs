@@ -1,4 +1,4 @@
-//! Leases for writing (fcntl(2), `F_SETLEASE`). Opening a file breaks them: its holder gets a signal and
+//! Leases (fcntl(2), `F_SETLEASE`). Opening a file breaks a lease for writing: its holder gets a signal and
 //! must give the lease up, even if the open fails because of O_NONBLOCK. A file server takes such a lease
 //! while one client alone uses a file.
 //!
@@ -8,7 +8,7 @@
 //! ```
 //! /proc/locks (proc_locks(5)) lists no leases of processes of other PID namespaces, except those below
 //! the reader's. A lease that is taken after the list was read is not known, either. Opening breaks both.
-//! Leases for reading are not broken by opening for reading.
+//! Leases for reading are not broken by opening for reading, but by every other access mode.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,30 +19,30 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, CWD, OFlags, Stat, Statx, StatxFlags, major, minor, statx};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use rustix::time::{ClockId, clock_gettime};
 
 /// The files under lease.
 #[derive(Clone, Debug)]
 pub struct Leases {
     by_inode: HashMap<u64, Vec<Lease>>,
     since: Instant,
-    /// The time that it took to read the list.
+    /// The processor time that it took to read the list.
     took: Duration,
 }
 
-/// A lease for writing.
+/// A lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
+    /// Opening the file for reading does not break it.
+    pub is_for_reading: bool,
     /// The major and minor number of the filesystem's device. stat(2) has another one on some filesystems.
     device: (u32, u32),
     /// The process that has taken it. It may have ended if a child of it has the file open.
     pub pid: Option<u32>,
 }
 
-/// The time after which [`Leases::has`] reads the list again. A program may take a lease at any time.
-const FRESH: Duration = Duration::from_micros(50);
-
-/// The list of this process is read again after so many times what reading it took, so that it takes one
-/// percent of the time. The kernel stops all calls for locks meanwhile.
+/// A list is read again after so many times what reading it took, so that it takes one percent of the
+/// time. The kernel stops all calls for locks meanwhile.
 const PAUSE: u32 = 100;
 
 /// The list that all threads of this process use.
@@ -51,36 +51,45 @@ static KNOWN: Mutex<Option<Leases>> = Mutex::new(None);
 impl Leases {
     /// The leases of this moment.
     pub fn now() -> Leases {
-        let since = Instant::now();
+        let (since, began) = (Instant::now(), processor_time());
         let by_inode = by_inode(&fs::read_to_string("/proc/locks").unwrap_or_default());
         Leases {
             by_inode,
             since,
-            took: since.elapsed(),
+            took: processor_time().saturating_sub(began),
         }
     }
 
-    /// Returns true if the file with this device and inode number may be under lease at this moment.
-    /// The device is not compared, because stat(2) and /proc/locks differ on some filesystems.
+    /// Returns true if the file with this device and inode number may be under a lease for writing. The
+    /// list is read again if it is older than [`PAUSE`] times what reading it took. The device is not
+    /// compared, because stat(2) and /proc/locks differ on some filesystems.
     pub fn has(&mut self, (_, inode): (u64, u64)) -> bool {
-        if self.since.elapsed() > FRESH {
+        if !self.is_fresh() {
             *self = Leases::now();
         }
-        self.by_inode.contains_key(&inode)
+        let found = self.by_inode.get(&inode);
+        found.is_some_and(|leases| leases.iter().any(|lease| !lease.is_for_reading))
     }
 
-    /// The lease of a file.
+    fn is_fresh(&self) -> bool {
+        self.since.elapsed() <= self.took * PAUSE
+    }
+
+    /// The lease of a file. One for writing comes before those for reading.
     fn of(&self, inode: u64, device: (u32, u32), is_distinct: impl Fn() -> bool) -> Option<Lease> {
         let leases = self.by_inode.get(&inode)?;
-        let same = leases.iter().find(|lease| lease.device == device);
-        let other = || leases.first().filter(|_| !is_distinct());
-        same.or_else(other).copied()
+        let of_device = |lease: &&Lease| lease.device == device;
+        let first = |found: &mut dyn Iterator<Item = &Lease>| {
+            found.min_by_key(|lease| lease.is_for_reading).copied()
+        };
+        let same = first(&mut leases.iter().filter(of_device));
+        same.or_else(|| first(&mut leases.iter()).filter(|_| !is_distinct()))
     }
 }
 
 impl Lease {
-    /// The lease of a file, as far as this process knows. `is_distinct` tells if stat(2) returns the
-    /// device of the file's filesystem.
+    /// The lease of a file, for writing or for reading, as far as this process knows. `is_distinct` tells
+    /// if stat(2) returns the device of the file's filesystem.
     pub fn of(stat: &Stat, is_distinct: impl Fn() -> bool) -> Option<Lease> {
         let device = (major(stat.st_dev), minor(stat.st_dev));
         with_known(|known| known.of(stat.st_ino, device, &is_distinct))
@@ -130,6 +139,13 @@ fn is_usable(fd: &OwnedFd, stat: &Stat) -> bool {
     is_same && rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| !flags.contains(OFlags::PATH))
 }
 
+/// The processor time of this thread. On a busy machine, more time passes while the list is read.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = time.tv_sec.try_into().unwrap_or_default();
+    Duration::new(seconds, time.tv_nsec.try_into().unwrap_or_default())
+}
+
 /// Looks into this process's list, which is not older than [`PAUSE`] times what reading it took. No
 /// thread waits for another one, which may not exist in a forked child.
 fn with_known<T>(look: impl Fn(&Leases) -> T) -> T {
@@ -140,7 +156,7 @@ fn with_known<T>(look: impl Fn(&Leases) -> T) -> T {
         Err(TryLockError::WouldBlock) => return look(&Leases::now()),
     };
     match &mut *known {
-        Some(leases) if leases.since.elapsed() <= leases.took * PAUSE => return look(leases),
+        Some(leases) if leases.is_fresh() => return look(leases),
         // Other threads use the old list while this one reads.
         Some(leases) => leases.since = Instant::now(),
         None => {}
@@ -154,8 +170,13 @@ fn with_known<T>(look: impl Fn(&Leases) -> T) -> T {
     found
 }
 
-/// The leases in the text of /proc/locks that an open for reading breaks, by inode number. A lease that is
-/// being broken is one of them: its holder has not given it up yet.
+/// The list is read again at the next question.
+#[cfg(test)]
+pub fn forget_known() {
+    *KNOWN.lock().unwrap() = None;
+}
+
+/// The leases in the text of /proc/locks, by inode number.
 fn by_inode(locks: &str) -> HashMap<u64, Vec<Lease>> {
     let mut found: HashMap<u64, Vec<Lease>> = HashMap::new();
     for (inode, lease) in locks.lines().filter_map(lease) {
@@ -164,21 +185,27 @@ fn by_inode(locks: &str) -> HashMap<u64, Vec<Lease>> {
     found
 }
 
-/// The lease for writing in a line, and the inode number of its file.
+/// The lease in a line, and the inode number of its file. A lease that is being broken counts as one for writing: its holder
+/// has not given it up yet.
 fn lease(line: &str) -> Option<(u64, Lease)> {
     // 2: LEASE  ACTIVE    WRITE 3568 fd:00:2531453 0 EOF
     let mut words = line.split_ascii_whitespace().skip(1);
     let (kind, state, access) = (words.next()?, words.next()?, words.next()?);
-    let is_broken_by_readers = access != "READ" || state == "BREAKING";
-    if !matches!(kind, "LEASE" | "DELEG") || !is_broken_by_readers {
+    if !matches!(kind, "LEASE" | "DELEG") {
         return None;
     }
+    let is_for_reading = access == "READ" && state != "BREAKING";
     let pid = words.next()?.parse().ok().filter(|pid| *pid > 0);
     let mut file = words.next()?.split(':');
     let mut hex = || u32::from_str_radix(file.next()?, 16).ok();
     let device = (hex()?, hex()?);
     let inode = file.next()?.parse().ok()?;
-    Some((inode, Lease { device, pid }))
+    let lease = Lease {
+        is_for_reading,
+        device,
+        pid,
+    };
+    Some((inode, lease))
 }
 
 #[cfg(test)]
@@ -186,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leases_for_writing_are_found() {
+    fn leases_are_found() {
         let leases = by_inode(
             "1: POSIX  ADVISORY  WRITE 3568 fd:00:2531452 0 EOF\n\
              2: LEASE  ACTIVE    WRITE 3568 fd:1a:2531453 0 EOF\n\
@@ -195,10 +222,15 @@ mod tests {
              5: LEASE  BREAKING  READ  7 00:28:257 0 EOF\n\
              6: LEASE  ACTIVE    WRITE\n",
         );
-        let lease = |device, pid| Lease { device, pid };
+        let lease = |device, pid| Lease {
+            is_for_reading: false,
+            device,
+            pid,
+        };
         let mut found: Vec<u64> = leases.keys().copied().collect();
         found.sort_unstable();
-        assert_eq!(found, [257, 2_531_453]);
+        assert_eq!(found, [257, 2_531_453, 2_531_454]);
+        assert!(leases[&2_531_454][0].is_for_reading);
         assert_eq!(leases[&2_531_453], [lease((0xfd, 0x1a), Some(3568))]);
         let two = [lease((0, 0x27), None), lease((0, 0x28), Some(7))];
         assert_eq!(leases[&257], two);
@@ -221,5 +253,22 @@ mod tests {
         // On btrfs, stat(2) has the device of the subvolume.
         assert_eq!(pid(257, (0, 0x28), false), Some(9));
         assert_eq!(pid(258, (0, 0x27), false), None);
+    }
+
+    /// Reading the list stops all calls for locks.
+    #[test]
+    fn the_list_is_read_again_after_a_multiple_of_the_time_that_reading_it_took() {
+        let mut leases = Leases {
+            by_inode: by_inode("1: LEASE  ACTIVE    WRITE 9 00:27:257 0 EOF\n"),
+            since: Instant::now(),
+            took: Duration::from_secs(3600),
+        };
+        // No file of this system has this inode number and a lease.
+        leases
+            .by_inode
+            .insert(u64::MAX, leases.by_inode[&257].clone());
+        assert!(leases.has((0, u64::MAX)) && leases.has((0, u64::MAX)));
+        leases.took = Duration::ZERO;
+        assert!(!leases.has((0, u64::MAX)));
     }
 }

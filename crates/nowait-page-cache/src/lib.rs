@@ -35,7 +35,7 @@ pub use evict::{
     Action, Counted, Kind, MappingProcess, MappingProcesses, Row, Totals, Why, evict_all,
 };
 pub use examine::examine;
-pub use file_ref::{FileRef, OpenError, TreeRoot};
+pub use file_ref::{FileRef, OpenError, TreeRoot, open_for_readahead};
 pub use holes::data_ranges;
 pub use leases::Leases;
 pub use prefetch::{

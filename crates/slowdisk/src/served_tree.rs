@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
@@ -24,7 +24,17 @@ use crate::served_mount::ServedMount;
 /// Files and directories can be removed, and not be created or changed. The kernel caches names,
 /// attributes and data until they are removed: they must not change elsewhere meanwhile.
 #[derive(Debug)]
-pub struct ServedTree(ServedMount);
+pub struct ServedTree {
+    mount: ServedMount,
+    gate: Arc<Gate>,
+}
+
+/// Requests wait here while the server hangs.
+#[derive(Debug, Default)]
+struct Gate {
+    hangs: Mutex<bool>,
+    changed: Condvar,
+}
 
 /// The number of requests that are served at a time.
 const THREADS: usize = 16;
@@ -36,17 +46,32 @@ impl ServedTree {
     ///
     /// If a requirement is missing (see [`available`](crate::available)) or the mount fails.
     pub fn new(root: impl Into<PathBuf>, latency: Duration) -> Result<Self> {
+        let gate = Arc::new(Gate::default());
         let server = Server {
             latency,
+            gate: gate.clone(),
             paths: Mutex::new(HashMap::from([(INodeNo::ROOT, root.into())])),
             open: Mutex::default(),
         };
-        ServedMount::with_threads(server, THREADS).map(ServedTree)
+        let mount = ServedMount::with_threads(server, THREADS)?;
+        Ok(ServedTree { mount, gate })
     }
 
     /// The path of the root.
     pub fn path(&self) -> &Path {
-        self.0.path()
+        self.mount.path()
+    }
+
+    /// Answers no request until it is called with `false`, or until the drop.
+    pub fn hang(&self, yes: bool) {
+        *lock(&self.gate.hangs) = yes;
+        self.gate.changed.notify_all();
+    }
+}
+
+impl Drop for ServedTree {
+    fn drop(&mut self) {
+        self.hang(false);
     }
 }
 
@@ -54,6 +79,7 @@ const FOREVER: Duration = Duration::from_secs(3600);
 
 struct Server {
     latency: Duration,
+    gate: Arc<Gate>,
     /// The paths of the inodes that the kernel was told of.
     paths: Mutex<HashMap<INodeNo, PathBuf>>,
     open: Mutex<Open>,
@@ -84,6 +110,8 @@ impl Server {
     /// Takes the time of a request.
     fn wait(&self) {
         std::thread::sleep(self.latency);
+        let hangs = lock(&self.gate.hangs);
+        drop(self.gate.changed.wait_while(hangs, |hangs| *hangs));
     }
 
     fn path(&self, ino: INodeNo) -> io::Result<PathBuf> {

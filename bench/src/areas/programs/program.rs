@@ -37,6 +37,10 @@ pub enum Program {
     GrepFew,
     /// tar -c of /usr/include, into a pipe
     Tar,
+    /// tar -c of 20,000 files in 400 directories
+    TarMany,
+    /// the same in a shell, into a pipe
+    TarManyShell,
 }
 
 /// Copies /usr/include, once.
@@ -101,6 +105,11 @@ for name in ("numpy", "pandas", "python-dateutil", "six", "pytz", "tzdata"):
             Program::Du | Program::Find | Program::Grep | Program::GrepFew | Program::Tar => {
                 include!("")
             }
+            Program::TarMany | Program::TarManyShell => {
+                r#"test -e "$FILES/many" || for n in $(seq 400); do
+                    mkdir -p "$FILES/many/$n" && head -c 204800 /dev/urandom | split -b 4096 - "$FILES/many/$n/"
+                done"#
+            }
         }
     }
 
@@ -135,6 +144,8 @@ for name in ("numpy", "pandas", "python-dateutil", "six", "pytz", "tzdata"):
                 r#"grep -r --include '*s.h' 'no file has this' "$FILES/include"; test $? -eq 1"#
             }
             Program::Tar => r#"tar -cf - -C "$FILES" include | cat >/dev/null"#,
+            Program::TarMany => r#"exec tar -cf /dev/zero -C "$FILES" many"#,
+            Program::TarManyShell => r#"tar -cf - -C "$FILES" many | cat >/dev/null"#,
         }
     }
 
@@ -166,7 +177,7 @@ for name in ("numpy", "pandas", "python-dateutil", "six", "pytz", "tzdata"):
             Program::Perl => ("perl", "perl"),
             Program::Find => ("find", "findutils"),
             Program::Grep | Program::GrepFew => ("grep", "grep"),
-            Program::Tar => ("tar", "tar"),
+            Program::Tar | Program::TarMany | Program::TarManyShell => ("tar", "tar"),
             Program::Cat | Program::Cats | Program::Du => ("cat", "coreutils"),
         };
         installed(program, package)

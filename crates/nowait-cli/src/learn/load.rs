@@ -140,9 +140,16 @@ fn threads_within(threads: usize, left: Option<u64>) -> usize {
     threads.min((most as usize).max(1))
 }
 
-/// The work in order: a directory comes before its files.
+/// The work in order: a directory comes before its files. The program unmounts some filesystems: an open file there would
+/// make umount(2) fail.
 fn items<'a>(profile: &'a Profile, directory: &Path) -> Vec<Item<'a>> {
-    let mut entries: Vec<&Entry> = profile.entries.iter().collect();
+    let unmounted = profile.entries.iter().filter(|entry| entry.unmounted);
+    let unmounted: Vec<PathBuf> = unmounted.map(|it| directory.join(&it.path)).collect();
+    let is_loaded = |entry: &&Entry| {
+        let path = directory.join(&entry.path);
+        !unmounted.iter().any(|point| path.starts_with(point))
+    };
+    let mut entries: Vec<&Entry> = profile.entries.iter().filter(is_loaded).collect();
     let inode = |entry: &&Entry| entry.file.as_ref().map_or(0, |file| file.stamp.inode);
     for window in entries.chunks_mut(WINDOW) {
         window.sort_by_key(inode);
@@ -238,7 +245,7 @@ impl Loader<'_> {
     /// Loads the ranges of a file. Returns false if it is gone or was changed.
     fn load_file(&self, path: &Path, used: &FileUse) -> bool {
         let named = FileRef::given(path.to_owned(), used.stamp.inode, FileType::RegularFile);
-        let Ok((file, stat)) = named.open() else {
+        let Ok((file, stat)) = named.open_for_readahead() else {
             return false;
         };
         self.files.fetch_add(1, Ordering::Relaxed);

@@ -23,13 +23,14 @@ pub const JSON_FORMAT: &str = r#"A profile is JSON, one value per line:
    "digest": HEX, "runs": N, "updated": SECONDS}
   {"path": "/absolute/or/relative", "size": BYTES, "inode": N,
    "mtime": [SECONDS, NANOSECONDS], "ranges": [[FROM, TO], ...],
-   "listed": true, "names": true, "unused": N}
+   "listed": true, "names": true, "unmounted": true, "unused": N}
   {"end": {"lines": N}}
 "digest" is the SHA-256 of the program and its arguments, each followed by a zero byte. After the first
 line, there is one with "path" for each path that the program has used, in the order of the first use. Paths
 below the working directory are relative to it. Only opened files have "size", "inode", "mtime" and
 "ranges", which are the bytes that were read or mapped. "listed": the names of the directory were listed.
-"names": many names of the directory were looked up. "unused": the number of runs since the last use. For
+"names": many names of the directory were looked up. "unmounted": a filesystem was unmounted at this path,
+and nothing below it is loaded. "unused": the number of runs since the last use. For
 a path that is not UTF-8, "path_hex" has its bytes in hexadecimal."#;
 
 const FORMAT: &str = "nowait learn";
@@ -72,6 +73,8 @@ pub struct Entry {
     pub listed: bool,
     /// Many names of the directory were looked up.
     pub names: bool,
+    /// A filesystem was unmounted here. A file that is open there would make umount(2) fail.
+    pub unmounted: bool,
     /// The number of runs since the last use.
     pub unused: u32,
 }
@@ -129,6 +132,8 @@ struct Written<'a> {
     listed: bool,
     #[serde(skip_serializing_if = "is_false")]
     names: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    unmounted: bool,
     #[serde(skip_serializing_if = "is_zero")]
     unused: u32,
 }
@@ -152,6 +157,8 @@ struct Line {
     listed: bool,
     #[serde(default)]
     names: bool,
+    #[serde(default)]
+    unmounted: bool,
     #[serde(default)]
     unused: u32,
 }
@@ -216,6 +223,7 @@ impl Profile {
                     ranges: file.map(|file| file.ranges.iter().map(pair).collect()),
                     listed: entry.listed,
                     names: entry.names,
+                    unmounted: entry.unmounted,
                     unused: entry.unused,
                 },
             )?;
@@ -292,18 +300,24 @@ impl Profile {
             if is_name && is_crowded {
                 continue;
             }
-            let short = path
-                .strip_prefix(directory)
-                .ok()
-                .filter(|_| directory != Path::new("/"));
-            let short = short
-                .filter(|short| !short.as_os_str().is_empty())
-                .unwrap_or(path);
+            let short = short(path, directory);
             let mut entry = Entry::of(short.to_owned(), path, &used);
             if let Some(before) = old.remove(short) {
                 entry.add(before);
             }
             self.entries.push(entry);
+        }
+        for path in &learned.unmounted {
+            let path = short(path, directory);
+            old.remove(path);
+            match self.entries.iter_mut().find(|entry| entry.path == path) {
+                Some(entry) => entry.unmounted = true,
+                None => self.entries.push(Entry {
+                    path: path.to_owned(),
+                    unmounted: true,
+                    ..Entry::default()
+                }),
+            }
         }
         // A run may have ended early, or have needed less.
         let mut rest: Vec<Entry> = old.into_values().collect();
@@ -313,6 +327,13 @@ impl Profile {
         rest.sort_by(|a, b| a.path.cmp(&b.path));
         self.entries.extend(rest);
     }
+}
+
+/// A path relative to the working directory, if it is below it.
+fn short<'a>(path: &'a Path, directory: &Path) -> &'a Path {
+    let below = path.strip_prefix(directory).ok();
+    let below = below.filter(|it| !it.as_os_str().is_empty() && directory != Path::new("/"));
+    below.unwrap_or(path)
 }
 
 /// The directories of which many names were looked up.
@@ -371,6 +392,7 @@ impl Entry {
     fn add(&mut self, before: Entry) {
         self.listed |= before.listed;
         self.names |= before.names;
+        self.unmounted |= before.unmounted;
         let (Some(now), Some(old)) = (&mut self.file, before.file) else {
             return;
         };
@@ -433,6 +455,7 @@ impl Line {
             file,
             listed: self.listed,
             names: self.names,
+            unmounted: self.unmounted,
             unused: self.unused,
         })
     }
