@@ -76,8 +76,6 @@ struct Tree {
     passed: u64,
     /// The number of directories that the program has opened since the walk began.
     opened: u64,
-    /// The number of directories that the walk has opened below the root.
-    walked: u64,
     /// The directory that the program has opened last, and the number of its calls of stat(2) at
     /// that time.
     current: Option<(Id, u64)>,
@@ -100,13 +98,12 @@ pub struct Summary {
 const MAX_DIRECTORIES: usize = 2_000_000;
 /// The maximum number of trees.
 const MAX_TREES: usize = 100_000;
-/// A walk of a tree may be so many inodes ahead from its start. Later it may be ahead by as many as the program has left behind
-/// in the directories that it has opened.
-const FIRST_AHEAD: u64 = 4096;
-/// A walk of a tree opens so many directories from its start, as many as a disk serves at once. Later it opens more: a quarter of
-/// the square of the number that the program has opened there. An interpreter that imports modules opens few of the directories in
-/// a large tree. ls(1) opens all, in another order than the walk.
-const FIRST_DIRECTORIES: u64 = 64;
+/// The number of inodes that a walk may be ahead for each call of stat(2) that the program has made
+/// in the tree. Little is wasted if the program goes elsewhere.
+const AHEAD_PER_STAT: u64 = 64;
+/// A walk may be so many inodes ahead from its start, and so many more for each directory that the
+/// program has opened in the tree.
+const AHEAD_PER_DIRECTORY: u64 = 4096;
 
 impl TreeDirectory {
     fn of(tree: usize) -> TreeDirectory {
@@ -134,7 +131,6 @@ impl Directories {
             read: 0,
             passed: 0,
             opened: 0,
-            walked: 0,
             current: current.map(|stats| (root, stats)),
             is_running: true,
             is_waiting: false,
@@ -276,20 +272,6 @@ impl Directories {
         }
     }
 
-    /// Counts a directory that a walk is about to open. Returns false if it has opened enough.
-    pub fn may_open(&mut self, number: usize) -> bool {
-        let tree = &mut self.trees[number];
-        let most = FIRST_DIRECTORIES.saturating_add(tree.opened.saturating_mul(tree.opened) / 4);
-        let may_open = tree.walked < most;
-        tree.walked += u64::from(may_open);
-        may_open
-    }
-
-    /// The number of directories that the program has opened in a tree since its walk began.
-    pub fn opened_in(&self, number: usize) -> u64 {
-        self.trees[number].opened
-    }
-
     /// The number of inodes that a walk may have read, if it is ahead of the program by at most
     /// `max`, or by fewer if the program has done little in the tree.
     pub fn limit(&self, number: usize, max: u64, stats: u64) -> u64 {
@@ -298,17 +280,16 @@ impl Directories {
             let here = self.known.get(&id).filter(|directory| !directory.is_passed);
             here.map_or(0, |here| here.entries.min(stats.saturating_sub(before)))
         });
-        let used = tree.passed.saturating_add(current);
-        let max = match tree.depth {
-            Depth::All if tree.stats.is_some() => {
-                let opened = used.saturating_add(tree.opened);
-                opened.max(FIRST_AHEAD).min(max)
-            }
+        let max = match (tree.depth, self.stats_in(number, stats)) {
+            (Depth::All, Some(here)) => here
+                .saturating_mul(AHEAD_PER_STAT)
+                .max((1 + tree.opened).saturating_mul(AHEAD_PER_DIRECTORY))
+                .min(max),
             // Before the first stat(2) the walk reads as many entries as its window holds.
-            Depth::One if self.stats_in(number, stats) == Some(0) => 0,
+            (Depth::One, Some(0)) => 0,
             _ => max,
         };
-        used.saturating_add(max)
+        tree.passed.saturating_add(current).saturating_add(max)
     }
 
     /// Returns true if a walk has read more inodes than `limit`.
@@ -420,61 +401,26 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_is_as_far_ahead_as_the_program_has_come() {
+    fn a_walk_is_ahead_by_what_the_program_has_done_in_its_tree() {
         let mut directories = Directories::default();
-        let mut add = |inode, stats| {
-            let tree = directories.add_tree((1, inode), Depth::All, stats);
+        let mut add = |inode, depth, stats| {
+            let tree = directories.add_tree((1, inode), depth, stats);
             directories.trees[tree].read = 10_000;
             tree
         };
-        let (watched, tree) = (add(1, None), add(2, Some(0)));
-        assert!(!is_far_ahead(&directories, watched, 200_000, 0));
-        assert!(is_far_ahead(&directories, watched, 9999, 0));
-        // A program asks for the same names again and again.
+        let watched = add(1, Depth::All, None);
+        let tree = add(2, Depth::All, Some(1000));
+        assert!(!is_far_ahead(&directories, watched, 200_000, 1000));
+        assert!(is_far_ahead(&directories, watched, 9999, 9000));
+        assert!(is_far_ahead(&directories, tree, 200_000, 1100));
+        assert!(!is_far_ahead(&directories, tree, 200_000, 1200));
+        assert!(is_far_ahead(&directories, tree, 9999, 9000));
+        // Elsewhere.
+        directories.enter((1, 4), 1100);
         assert!(is_far_ahead(&directories, tree, 200_000, 9000));
-        for inode in 3..9 {
-            let read = TreeDirectory {
-                entries: 1000,
-                ..TreeDirectory::of(tree)
-            };
-            directories.known.insert((1, inode), read);
-            directories.enter((1, inode), 9000);
-            let is_far = is_far_ahead(&directories, tree, 200_000, 9000);
-            assert_eq!(is_far, inode < 8, "{inode}");
-        }
-        assert!(is_far_ahead(&directories, tree, 4999, 9000));
-    }
-
-    #[test]
-    fn a_walk_opens_more_directories_when_the_program_does() {
-        let mut directories = Directories::default();
-        let tree = directories.add_tree((1, 2), Depth::All, Some(0));
-        let may_open = |directories: &mut Directories| {
-            let opened = std::iter::repeat_with(|| directories.may_open(tree));
-            opened.take_while(|may| *may).count() as u64
-        };
-        assert_eq!(may_open(&mut directories), FIRST_DIRECTORIES);
-        for inode in [3, 3, 4] {
-            let known = TreeDirectory::of(tree);
-            directories.known.insert((1, inode), known);
-            directories.enter((1, inode), 10);
-        }
-        assert_eq!(may_open(&mut directories), 1);
-    }
-
-    #[test]
-    fn a_walk_is_ahead_of_a_program_in_empty_directories() {
-        let mut directories = Directories::default();
-        let tree = directories.add_tree((1, 2), Depth::All, Some(0));
-        directories.trees[tree].read = FIRST_AHEAD + 1;
-        assert!(is_far_ahead(&directories, tree, 200_000, 10));
-        for inode in 3..FIRST_AHEAD + 4 {
-            directories
-                .known
-                .insert((1, inode), TreeDirectory::of(tree));
-            directories.enter((1, inode), 10);
-        }
-        assert!(!is_far_ahead(&directories, tree, 200_000, 10));
+        directories.enter((1, 2), 9000);
+        assert!(is_far_ahead(&directories, tree, 200_000, 9050));
+        assert!(!is_far_ahead(&directories, tree, 200_000, 9100));
     }
 
     #[test]
@@ -505,6 +451,23 @@ mod tests {
         assert_eq!(counts(&directories, all), (13, 10));
         assert_eq!(directories.running(), 2);
         assert_eq!(directories.summary().inodes, 23);
+    }
+
+    #[test]
+    fn a_walk_is_further_ahead_of_a_program_that_opens_directories() {
+        let mut directories = Directories::default();
+        let tree = directories.add_tree((1, 2), Depth::All, Some(0));
+        directories.trees[tree].read = 10_000;
+        assert!(is_far_ahead(&directories, tree, 200_000, 10));
+        for inode in [3, 3, 4] {
+            directories
+                .known
+                .insert((1, inode), TreeDirectory::of(tree));
+            assert!(is_far_ahead(&directories, tree, 200_000, 10));
+            directories.enter((1, inode), 10);
+        }
+        assert!(!is_far_ahead(&directories, tree, 200_000, 10));
+        assert!(is_far_ahead(&directories, tree, 9000, 10));
     }
 
     #[test]

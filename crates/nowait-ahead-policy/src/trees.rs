@@ -241,17 +241,13 @@ impl Trees {
             options = options.workers(workers);
         }
         let root = Arc::new(start.directory.try_clone()?);
-        let stats = (!is_watched).then(|| self.stats());
-        let tree = self
-            .state()
-            .directories
-            .add_tree(start.id, start.depth, stats);
         if start.depth == Depth::All && !is_watched {
-            options = options.filter_dirs(self.controls(&root, tree));
+            options = options.filter_dirs(self.controls(&root));
         }
-        let walk = options.from_fd(start.directory);
+        let walk = options.from_fd(start.directory)?;
+        let stats = (!is_watched).then(|| self.stats());
         let mut state = self.state();
-        let walk = walk.inspect_err(|_| state.directories.end(tree))?;
+        let tree = state.directories.add_tree(start.id, start.depth, stats);
         let canceller = walk.canceller();
         let trees = self.clone();
         // In a single directory the program may have come before, in the same order.
@@ -266,23 +262,17 @@ impl Trees {
         Ok(())
     }
 
-    /// Returns a filter that returns false for the directories that are left alone. It waits while the walk has opened enough
-    /// directories.
+    /// Returns a filter that returns false for the directories that are left alone.
     fn controls(
         &self,
         root: &Arc<OwnedFd>,
-        tree: usize,
     ) -> impl Fn(&Path, usize) -> bool + Send + Sync + 'static {
         let (trees, root) = (self.clone(), root.clone());
         // A random offset: the directories may have an order with the same period. The first half
         // of the period is not left alone, since there may be no more directories.
         let offset = CONTROL_PERIOD / 2 + RandomState::new().hash_one(0) % (CONTROL_PERIOD / 2);
-        let is_in_vain = AtomicBool::new(false);
         move |path, _| {
-            if is_in_vain.load(Ordering::Relaxed) || !trees.may_open(tree) {
-                is_in_vain.store(true, Ordering::Relaxed);
-                return false;
-            }
+            trees.wait_for_pause();
             let number = trees.0.considered.fetch_add(1, Ordering::Relaxed);
             let period = match number < CONTROL_PERIOD * FIRST_CONTROLS {
                 true => CONTROL_PERIOD,
@@ -363,24 +353,12 @@ impl Trees {
         self.0.changed.notify_all();
     }
 
-    /// Waits while the walks pause, and until a walk may open its next directory. Returns false if the program does nothing in the
-    /// tree meanwhile.
-    fn may_open(&self, tree: usize) -> bool {
+    /// Waits while the walks pause.
+    fn wait_for_pause(&self) {
         let mut state = self.state();
-        let mut last = (0, Instant::now());
-        while !self.is_stopped() {
-            if !state.is_paused && state.directories.may_open(tree) {
-                break;
-            }
-            let opened = state.directories.opened_in(tree);
-            if opened != last.0 || state.is_paused {
-                last = (opened, Instant::now());
-            } else if last.1.elapsed() >= UNUSED_AFTER {
-                return false;
-            }
+        while state.is_paused && !self.is_stopped() {
             state = self.wait_for_change(state);
         }
-        true
     }
 
     fn wait_for_change<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
@@ -464,19 +442,13 @@ mod tests {
     use super::*;
     use std::fs::{self, File};
 
-    /// A tree that the program has opened.
-    fn tree(trees: &Trees) -> usize {
-        let directories = &mut trees.state().directories;
-        directories.add_tree((1, 1), Depth::All, Some(0))
-    }
-
     #[test]
     fn one_directory_in_sixteen_is_left_alone_but_not_the_first_ones() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("d")).unwrap();
         let trees = Trees::new(None, || 1 << 30);
         let fd = Arc::new(OwnedFd::from(File::open(root.path()).unwrap()));
-        let enters = trees.controls(&fd, tree(&trees));
+        let enters = trees.controls(&fd);
         let left_alone = |enters: &dyn Fn(&Path, usize) -> bool| -> Vec<usize> {
             let numbers = 0..CONTROL_PERIOD as usize;
             numbers.filter(|_| !enters(Path::new("d"), 1)).collect()
@@ -498,8 +470,7 @@ mod tests {
             return; // The size of a directory has another meaning here.
         }
         let fd = Arc::new(OwnedFd::from(File::open(root.path()).unwrap()));
-        let trees = Trees::new(None, || 1 << 30);
-        let enters = trees.controls(&fd, tree(&trees));
+        let enters = Trees::new(None, || 1 << 30).controls(&fd);
         assert!((0..CONTROL_PERIOD).all(|_| enters(Path::new("d"), 1)));
     }
 
@@ -520,22 +491,6 @@ mod tests {
         }
         assert_eq!(running(), 0);
         assert!(begin.elapsed() >= UNUSED_AFTER);
-    }
-
-    /// Its directories would be in use for as long.
-    #[test]
-    fn a_walk_leaves_out_directories_if_the_program_opens_none() {
-        let root = tempfile::tempdir().unwrap();
-        (0..200).for_each(|n| fs::create_dir(root.path().join(n.to_string())).unwrap());
-        let trees = Trees::new(None, || 1 << 30);
-        let directory = OwnedFd::from(File::open(root.path()).unwrap());
-        let stat = fstat(&directory).unwrap();
-        trees.begin(directory, (stat.st_dev, stat.st_ino), Depth::All);
-        let (begin, running) = (Instant::now(), || trees.state().directories.running());
-        while running() > 0 && begin.elapsed() < 120 * UNUSED_AFTER {
-            std::thread::sleep(POLL_INTERVAL);
-        }
-        assert_eq!(running(), 0);
     }
 
     #[test]
