@@ -36,17 +36,23 @@ fn directory(count: usize) -> (tempfile::TempDir, Vec<Id>) {
     (directory, ids)
 }
 
+/// The order of their names is that of their inodes, also if the filesystem uses numbers again.
 fn cold_files(directory: &Path, count: usize) -> Vec<Id> {
-    let ids = (0..count).map(|n| {
-        let path = directory.join(format!("f{n}"));
+    let made = (0..count).map(|n| {
+        let path = directory.join(format!("new{n}"));
         std::fs::write(&path, [7; 4096]).unwrap();
-        let file = std::fs::File::open(path).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
         file.sync_all().unwrap();
         fadvise(&file, 0, None, Advice::DontNeed).unwrap();
         let stat = rustix::fs::fstat(&file).unwrap();
-        (stat.st_dev, stat.st_ino)
+        ((stat.st_dev, stat.st_ino), path)
     });
-    ids.collect()
+    let mut made: Vec<(Id, PathBuf)> = made.collect();
+    made.sort_unstable();
+    for (n, (_, path)) in made.iter().enumerate() {
+        std::fs::rename(path, directory.join(format!("f{n}"))).unwrap();
+    }
+    made.into_iter().map(|(id, _)| id).collect()
 }
 
 /// Also true if the filesystem does not report residency.

@@ -701,6 +701,9 @@ async fn a_write_that_a_ring_would_put_off_is_a_workers_if_it_is_alone() {
             assert_eq!(wrote.result.unwrap(), 5000);
             assert_eq!(wrote.provenance.served_by, ServedBy::Worker, "{n}");
         }
+        // They wait for the disk, so that several are in flight.
+        options.custom_flags(rustix::fs::OFlags::DSYNC.bits() as i32);
+        let file = options.open(mount.path().join("file")).await.unwrap();
         let many = (0..32).map(|n| file.write_at(vec![1; 5000], n * 5000));
         let by_ring = join_all(many)
             .await
