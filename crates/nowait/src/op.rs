@@ -272,19 +272,6 @@ impl Kind {
         !matches!(self, Kind::Call(_))
     }
 
-    /// Returns true if it may have changed or synced a file although it has failed. If it were repeated,
-    /// its error would be lost.
-    pub(crate) fn may_have_begun(&self) -> bool {
-        matches!(
-            self,
-            Kind::Write(_)
-                | Kind::Writev(_)
-                | Kind::Fsync(_)
-                | Kind::SyncFileRange(_)
-                | Kind::Fallocate(_)
-        )
-    }
-
     /// Returns true if it is a read that a worker can stop. A write may have begun.
     pub(crate) fn can_be_stopped(&self) -> bool {
         matches!(self, Kind::Read(_) | Kind::Readv(_)) && self.may_block()

@@ -325,11 +325,15 @@ impl Ring {
         let mut known = self.registrations.of(kind);
         let mut flags = squeue::Flags::empty();
         flags.set(squeue::Flags::FIXED_FILE, known.slot.is_some());
+        flags.set(squeue::Flags::ASYNC, asynchronous);
         if slot.is_probe {
             known.slot = Some(Registered::NO_FILE);
         }
-        flags.set(squeue::Flags::ASYNC, asynchronous);
-        Some(kind.sqe(&known).flags(flags).user_data(u64::from(index)))
+        let entry = match slot.is_probe && kind.handle().is_none() {
+            true => restrictions::without_file(kind.opcode()),
+            false => kind.sqe(&known),
+        };
+        Some(entry.flags(flags).user_data(u64::from(index)))
     }
 
     /// Queues an entry that belongs to no operation.

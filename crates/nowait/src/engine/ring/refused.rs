@@ -5,8 +5,7 @@ use super::{Returned, Ring};
 use crate::sys::Errno;
 
 impl Ring {
-    /// Handles EACCES of an operation. A worker repeats an operation that changes nothing if it is refused.
-    /// Another one is done by a worker only if it has not begun: the ring also refuses the same request
+    /// Handles EACCES of an operation. A worker does it if it has not begun: the ring also refuses the request
     /// without a file. `None` if the operation is not done yet.
     #[cold]
     pub(super) fn refused(
@@ -22,7 +21,7 @@ impl Ring {
         if body.progress.stopped.is_some() || (was_probe && !is_denied) {
             return Some(Err(Errno::ACCESS));
         }
-        if was_probe || !body.kind.may_have_begun() {
+        if was_probe {
             if let Some(request) = self.slots.remove(index) {
                 out(Returned::Worker(request));
             }

@@ -43,14 +43,18 @@ pub(super) fn try_needed(ring: &mut IoUring, event: &OwnedFd) -> io::Result<()> 
 /// Returns true if an operation with this opcode is not allowed. It is tried without a file and without
 /// memory. No request is in flight before and afterwards.
 pub(super) fn is_denied(ring: &mut IoUring, opcode: u8) -> bool {
+    // SAFETY: the entry points to no memory.
+    let result = unsafe { alone(ring, &without_file(opcode)) };
+    matches!(result, Ok(DENIED))
+}
+
+/// An entry with this opcode, and with neither a file nor memory.
+pub(super) fn without_file(opcode: u8) -> squeue::Entry {
     let mut entry = opcode::Nop::new().build();
     // SAFETY: Assumption: an entry is a `struct io_uring_sqe`, whose first byte is the opcode. The descriptor
-    // of a no-op is −1, all other fields are 0: the kernel accesses neither a file nor memory.
-    let result = unsafe {
-        *std::ptr::from_mut(&mut entry).cast::<u8>() = opcode;
-        alone(ring, &entry)
-    };
-    matches!(result, Ok(DENIED))
+    // of a no-op is −1, all other fields are 0.
+    unsafe { *std::ptr::from_mut(&mut entry).cast::<u8>() = opcode };
+    entry
 }
 
 /// Makes one request of a ring that has no other, and returns its result. It needs a single entry of the
