@@ -83,7 +83,7 @@ pub enum Listening {
     Advice,
     /// Those of directories.
     Directories,
-    /// Those of directories and of files that are opened.
+    /// Those of directories and of files that are opened. Files are read ahead.
     Files,
 }
 

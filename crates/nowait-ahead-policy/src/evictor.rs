@@ -11,6 +11,7 @@
 //! A file is known until it was evicted. A part of a file that was not surveyed is not evicted.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -28,7 +29,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::directory::Id;
 use crate::evictions::{Evictions, Sums, add_sums, mounts};
-use crate::kept_file::{self, KeptFile};
+use crate::kept_file::{self, KeptFile, ReadAheadFiles};
 use crate::process::{OtherRights, Process};
 use crate::readahead::Readahead;
 use crate::surveyed::Surveyed;
@@ -44,7 +45,7 @@ pub struct Evictor {
 struct State {
     channel: Arc<Channel>,
     /// Files that are about to be read ahead.
-    read_ahead: Receiver<KeptFile>,
+    read_ahead: ReadAheadFiles,
     processes: Processes,
     /// Processes that were looked at since the last check.
     found: HashMap<u32, Option<Result<Process, OtherRights>>>,
@@ -98,8 +99,8 @@ impl Evictor {
         is_unseen: Option<fn(&Path) -> bool>,
     ) -> Evictor {
         channel.set_readahead(kernel_readahead());
-        let (before_readahead, read_ahead) = mpsc::channel();
-        readahead.give_back(before_readahead);
+        let read_ahead = ReadAheadFiles::default();
+        readahead.give_back(read_ahead.clone());
         let stop = Arc::new(AtomicBool::new(false));
         let (to, end) = mpsc::channel();
         let (stopped, mut state) = (
@@ -121,7 +122,7 @@ impl Evictor {
 }
 
 impl State {
-    fn new(channel: Arc<Channel>, program: u32, read_ahead: Receiver<KeptFile>) -> State {
+    fn new(channel: Arc<Channel>, program: u32, read_ahead: ReadAheadFiles) -> State {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         State {
             channel,
@@ -245,10 +246,21 @@ impl State {
             .join(OsStr::from_bytes(name))
     }
 
-    /// The survey of a file that was read ahead precedes that of the program.
+    /// Takes the surveys of files that are read ahead.
     fn take_read_ahead(&mut self) {
-        while let Ok(file) = self.read_ahead.try_recv() {
-            self.files.entry(file.id).or_insert(file);
+        let surveyed = std::mem::take(&mut *kept_file::lock(&self.read_ahead));
+        self.add_read_ahead(surveyed);
+    }
+
+    /// Adds files that are read ahead. Their surveys may come before or after those of the program.
+    fn add_read_ahead(&mut self, surveyed: impl IntoIterator<Item = KeptFile>) {
+        for file in surveyed {
+            match self.files.entry(file.id) {
+                Entry::Vacant(entry) => {
+                    entry.insert(file);
+                }
+                Entry::Occupied(mut entry) => entry.get_mut().read_ahead(file.surveyed),
+            }
         }
     }
 
@@ -344,6 +356,9 @@ impl State {
         let uses = self.processes.uses(is_large);
         let mut leases = Leases::now();
         let took = began.elapsed();
+        let read_ahead = self.read_ahead.clone();
+        let mut surveyed = kept_file::lock(&read_ahead);
+        self.add_read_ahead(surveyed.drain(..));
         let (now, sums) = (Instant::now(), &mut self.sums);
         let (renamed, channel) = (&mut self.renamed, &self.channel);
         self.files.retain(|id, file| {
@@ -372,10 +387,12 @@ impl State {
         took
     }
 
-    /// Evicts the rest. Does not wait for pages that are written already: another process uses
-    /// them.
+    /// Evicts the rest. Pages that are written already are not waited for: another process uses them. Only those of files that were
+    /// read ahead may still be read by the disk.
     fn finish(&mut self, deadline: Instant) {
         const ROUNDS: u32 = 7;
+        const READS: Duration = Duration::from_secs(2);
+        let end_of_reads = Instant::now() + READS;
         let mut pause = Duration::from_millis(1);
         for round in 0.. {
             let is_last = Instant::now() >= deadline;
@@ -394,7 +411,9 @@ impl State {
                     return false;
                 }
                 let found = left.unwrap_or_default();
-                let is_over = found.left == 0 || found.unwritten == 0 && round >= ROUNDS;
+                let is_read = file.is_read_ahead && Instant::now() < end_of_reads;
+                let is_used = found.unwritten == 0 && round >= ROUNDS && !is_read;
+                let is_over = found.left == 0 || is_used;
                 if is_over || is_last {
                     add_sums(sums, file, left.map(|it| it.left));
                 }
@@ -454,7 +473,7 @@ mod tests {
     #[test]
     fn a_removed_file_is_let_go() {
         let (channel, _memory) = Channel::create(1).unwrap();
-        let mut state = State::new(Arc::new(channel), u32::MAX, mpsc::channel().1);
+        let mut state = State::new(Arc::new(channel), u32::MAX, ReadAheadFiles::default());
         // Beside this program, which is on a disk.
         let program = std::env::current_exe().unwrap();
         let mut file = tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap();

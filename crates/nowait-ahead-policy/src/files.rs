@@ -11,7 +11,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -25,7 +24,7 @@ use rustix::fs::{Advice, OFlags, fadvise, fstat};
 use crate::directory::Id;
 use crate::file_queue::{File, MIN_OPENED, Queue, Summary};
 use crate::found_files::{FilesOfDirectory, MAX_FILES, positions};
-use crate::kept_file::KeptFile;
+use crate::kept_file::{KeptFile, ReadAheadFiles};
 
 /// The files. Clones share them.
 #[derive(Clone)]
@@ -43,7 +42,7 @@ struct Shared {
     /// were read.
     useless: AtomicBool,
     /// Takes the files before they are read, if they are to be evicted at the end.
-    given_back: OnceLock<Sender<KeptFile>>,
+    given_back: OnceLock<ReadAheadFiles>,
 }
 
 /// The number of cached files in a row after which all are taken to be cached.
@@ -283,6 +282,9 @@ impl Files {
             let mut cached = Vec::new();
             let mut row = 0;
             for (id, name, len) in &taken {
+                if self.gives_no_gain() {
+                    break;
+                }
                 if self.read_ahead(&root, &path.join(name), *len) {
                     cached.push(*id);
                     row += 1;
@@ -333,18 +335,16 @@ impl Files {
         if cached.is_some_and(|residency| residency.cached >= residency.pages) {
             return true;
         }
-        if let Some(to) = self.0.given_back.get()
-            && let Some(file) = KeptFile::before_readahead(&file)
-        {
-            let _ = to.send(file);
+        if let Some(surveyed) = self.0.given_back.get() {
+            KeptFile::before_readahead(&file, surveyed);
         }
         let _ = fadvise(&file, 0, std::num::NonZeroU64::new(len), Advice::WillNeed);
         false
     }
 
-    /// Sends the files to `to` before they are read.
-    pub fn give_back(&self, to: Sender<KeptFile>) {
-        let _ = self.0.given_back.set(to);
+    /// Adds the files to `surveyed` before they are read.
+    pub fn give_back(&self, surveyed: ReadAheadFiles) {
+        let _ = self.0.given_back.set(surveyed);
     }
 
     /// The sums over all files.

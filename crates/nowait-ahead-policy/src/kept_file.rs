@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use nowait::residency::{Residency, page_map, page_size, residency};
@@ -106,22 +107,20 @@ impl KeptFile {
         })
     }
 
-    /// A file that is about to be read ahead of the program, and is evicted when it has ended.
-    /// `None` as for [`new`](KeptFile::new), and without a survey.
-    pub fn before_readahead(file: &OwnedFd) -> Option<KeptFile> {
-        let id = id_of(&stat(file)?);
-        let map = page_map(file, 0..u64::MAX).ok()?.known()?;
-        let mut missing = Ranges::default();
-        let mut end = 0;
-        for range in map.resident() {
-            missing.add(end..range.start);
-            end = range.end.next_multiple_of(page_size());
+    /// Surveys a file that is about to be read ahead of the program, and adds it to `surveyed`. It is evicted when the program has
+    /// ended. Without a survey, and as for [`new`](KeptFile::new), it is not added.
+    pub fn before_readahead(file: &OwnedFd, surveyed: &ReadAheadFiles) {
+        let kept =
+            stat(file).and_then(|stat| KeptFile::of(file, id_of(&stat), Surveyed::default()));
+        let Some((mut kept, path)) = kept.zip(path_of(file)) else {
+            return;
+        };
+        (kept.path, kept.is_read_ahead) = (path, true);
+        let mut surveyed = lock(surveyed);
+        if let Some(missing) = missing(file) {
+            kept.surveyed = Surveyed::whole(missing);
+            surveyed.push(kept);
         }
-        missing.add(end..u64::MAX);
-        let mut kept = KeptFile::of(file, id, Surveyed::whole(missing))?;
-        kept.path = path_of(file)?;
-        kept.is_read_ahead = true;
-        Some(kept)
     }
 
     /// Adds a part that was surveyed. The program may have read a file before it was surveyed for the readahead.
@@ -135,6 +134,12 @@ impl KeptFile {
             }
             false => self.surveyed.add(part),
         }
+    }
+
+    /// The file is read ahead, too, and was surveyed for that. The program has opened it before.
+    pub fn read_ahead(&mut self, surveyed: Surveyed) {
+        self.is_read_ahead = true;
+        self.surveyed.unite(surveyed);
     }
 
     /// The program has opened the file once more, and has surveyed it.
@@ -310,6 +315,28 @@ impl KeptFile {
         let held = hold(&self.path)?;
         self.is(&held).then_some(held)
     }
+}
+
+/// The files that are read ahead, with their surveys, which the evictor takes. While the list is locked, no file is surveyed, and
+/// none is evicted: a survey would find pages that are then evicted.
+pub type ReadAheadFiles = Arc<Mutex<Vec<KeptFile>>>;
+
+/// Locks the list of files that are read ahead.
+pub fn lock(files: &ReadAheadFiles) -> MutexGuard<'_, Vec<KeptFile>> {
+    files.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The ranges of a file that are not resident. `None` if that is not known.
+fn missing(file: &OwnedFd) -> Option<Ranges> {
+    let map = page_map(file, 0..u64::MAX).ok()?.known()?;
+    let mut missing = Ranges::default();
+    let mut end = 0;
+    for range in map.resident() {
+        missing.add(end..range.start);
+        end = range.end.next_multiple_of(page_size());
+    }
+    missing.add(end..u64::MAX);
+    Some(missing)
 }
 
 /// The cached bytes of a range.

@@ -3,7 +3,6 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use nowait_ahead_channel::Channel;
@@ -12,7 +11,7 @@ use crate::directories;
 use crate::file_queue;
 use crate::files::Files;
 use crate::follow::{Activity, Follower, Following};
-use crate::kept_file::KeptFile;
+use crate::kept_file::ReadAheadFiles;
 use crate::trees::Trees;
 
 /// Reads ahead of a program.
@@ -60,10 +59,10 @@ impl Readahead {
         self.trees.walk_watched(root)
     }
 
-    /// Sends the files whose data is read to `to`, before that.
-    pub(crate) fn give_back(&self, to: Sender<KeptFile>) {
+    /// Adds the files whose data is read to `surveyed`, before that.
+    pub(crate) fn give_back(&self, surveyed: ReadAheadFiles) {
         if let Some(files) = &self.files {
-            files.give_back(to);
+            files.give_back(surveyed);
         }
     }
 
@@ -78,10 +77,10 @@ impl Readahead {
         }
     }
 
-    /// Ends the readahead of data. Waits for calls in progress, at most a second.
+    /// Ends the readahead of data. Waits for calls in progress, at most 10 seconds: what they read could not be evicted before.
     pub fn end_data(&self) {
         if let Some(files) = &self.files {
-            files.end(Duration::from_secs(1));
+            files.end(Duration::from_secs(10));
         }
     }
 

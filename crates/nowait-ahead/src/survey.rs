@@ -12,7 +12,7 @@ use std::ptr::null;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::FILE;
-use nowait_ahead_channel::{Channel, EvictedFiles, Place};
+use nowait_ahead_channel::{Channel, EvictedFiles, Listening, Place};
 use rustix::fs::{OFlags, fcntl_getfl};
 
 use crate::file::File;
@@ -114,11 +114,13 @@ pub unsafe fn opened(fd: c_int, file: Named, flags: c_int, shared: u32) {
     });
 }
 
-/// The program is about to close a descriptor. Evicts a small file that only this descriptor has.
+/// The program is about to close a descriptor. Evicts a small file that only this descriptor has. A file that is being read ahead
+/// would come back: `nowait run` evicts it at the end, if it knows of the survey.
 pub fn closes(fd: c_int) {
     windows::remove(fd);
     if let Some(file) = open_files::remove(fd)
         && let Some(channel) = surveys()
+        && !channel.is_listening(Listening::Files)
         && channel.is_claimed(file.id, file.token)
     {
         system_calls::with_errno(|| {

@@ -249,17 +249,17 @@ impl<'a> Prepared<'a> {
             channels.push(events);
             Some(channel)
         };
+        let files = match args.data {
+            true => Listening::Files,
+            false => Listening::Directories,
+        };
         let to = match needs_surveys {
-            true => Listening::Directories,
+            true => files,
             // In a group, the library only keeps the program from evicting pages.
             false => Listening::Advice,
         };
         let kept = channel(is_kept, SURVEY_VARIABLE, to);
-        let to = match args.data {
-            true => Listening::Files,
-            false => Listening::Directories,
-        };
-        let events = channel(ahead, VARIABLE, to);
+        let events = channel(ahead, VARIABLE, files);
         let uses = channel(session.is_some(), LEARN_VARIABLE, Listening::Directories);
         let learning = session
             .zip(uses)
