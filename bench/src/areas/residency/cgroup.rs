@@ -128,7 +128,8 @@ fn places() -> Vec<(PathBuf, Files)> {
     let mounts = proc::read("/proc/self/mountinfo");
     let own = proc::read("/proc/self/cgroup");
     let mut places = Vec::new();
-    for hierarchy in proc::lines(&mounts).filter_map(|line| Hierarchy::of(line, Controller::Memory)) {
+    for hierarchy in proc::lines(&mounts).filter_map(|line| Hierarchy::of(line, Controller::Memory))
+    {
         let files = match hierarchy.version {
             Version::One => V1,
             Version::Two => V2,
