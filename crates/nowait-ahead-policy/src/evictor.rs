@@ -16,7 +16,6 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +31,7 @@ use crate::evictions::{Evictions, Sums, add_sums, mounts};
 use crate::kept_file::{self, KeptFile, ReadAheadFiles};
 use crate::process::{OtherRights, Process};
 use crate::readahead::Readahead;
+use crate::renamed::Renamed;
 use crate::surveyed::Surveyed;
 use crate::uses::{Processes, has_channel};
 
@@ -57,7 +57,7 @@ struct State {
     root: Option<u64>,
     files: HashMap<Id, KeptFile>,
     /// Files that were not found: their paths, by inode number.
-    renamed: HashMap<u64, (PathBuf, Id, Surveyed)>,
+    renamed: Renamed,
     /// The library has reported something.
     has_reports: bool,
     /// A process of the program has other rights than this one.
@@ -83,8 +83,6 @@ const MAX_PARTS: usize = 1024;
 const MAX_FOUND: usize = 4;
 /// The maximum number of directories whose paths are known.
 const MAX_DIRECTORIES: usize = 100_000;
-/// The maximum number of files that are looked for at once by their inode numbers.
-const MAX_RENAMED: usize = 10_000;
 /// The longest time that pages are waited for which are not yet written.
 const LONGEST: Duration = Duration::from_secs(10);
 
@@ -133,7 +131,7 @@ impl State {
             root: kept_file::mount(Path::new("/")),
             directories: HashMap::new(),
             files: HashMap::new(),
-            renamed: HashMap::new(),
+            renamed: Renamed::default(),
             has_reports: false,
             has_others: false,
             is_filtered: false,
@@ -179,10 +177,8 @@ impl State {
             Kind::Missing => {
                 if let Some(file) = self.files.get_mut(&event.id) {
                     file.add(event.missing());
-                } else if let Some((_, id, surveyed)) = self.renamed.get_mut(&event.id.1)
-                    && *id == event.id
-                {
-                    surveyed.add(event.missing());
+                } else {
+                    self.renamed.survey(event.id, event.missing());
                 }
             }
             Kind::Path => {
@@ -233,8 +229,8 @@ impl State {
         };
         if let Some(file) = self.files.get_mut(&id) {
             file.is_named(&path);
-        } else if let Some((old, _, _)) = self.renamed.get_mut(&id.1).filter(|it| it.1 == id) {
-            *old = path;
+        } else {
+            self.renamed.is_named(id, path);
         }
     }
 
@@ -296,32 +292,15 @@ impl State {
         let file = file.or_else(|| by_number().and_then(new));
         match file.or_else(|| as_process().and_then(new)) {
             Some(file) => self.insert(event.id, file),
-            None if path.is_absolute() && self.renamed.len() < MAX_RENAMED => {
-                self.renamed.insert(event.id.1, (path, event.id, surveyed));
-            }
+            None if path.is_absolute() => self.renamed.add(event.id, path, surveyed),
             None => {}
         }
     }
 
-    /// Looks for files that were closed and renamed before their events were handled, in the
-    /// directories in which they were opened. The path of a file that was made by O_TMPFILE is that
-    /// of the directory.
+    /// Looks for files that were renamed before their events were handled, or before they were evicted.
     fn find_renamed(&mut self) {
-        let renamed = std::mem::take(&mut self.renamed);
-        let paths = renamed.values().map(|(path, ..)| path.as_path());
-        let directories = paths.flat_map(|path| [Some(path), path.parent()]);
-        let mut directories: Vec<&Path> = directories.flatten().collect();
-        directories.sort_unstable();
-        directories.dedup();
-        for directory in directories {
-            for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-                if let Some((_, id, surveyed)) = renamed.get(&entry.ino())
-                    && let Some(held) = kept_file::hold(&entry.path())
-                    && let Some(file) = KeptFile::new(held, *id, surveyed.clone())
-                {
-                    self.insert(*id, file);
-                }
-            }
+        for file in self.renamed.find() {
+            self.insert(file.id, file);
         }
     }
 
@@ -376,7 +355,7 @@ impl State {
             }
             let is_over = !file.is_read_ahead && file.evict(now);
             if is_over && let Some((path, surveyed)) = file.path_if_renamed() {
-                renamed.insert(id.1, (path, *id, surveyed));
+                renamed.add(*id, path, surveyed);
             } else if is_over {
                 add_sums(sums, file, file.is_clean().then_some(0));
                 channel.free(*id);
@@ -407,7 +386,7 @@ impl State {
                 if left.is_none()
                     && let Some((path, surveyed)) = file.path_if_renamed()
                 {
-                    renamed.insert(id.1, (path, *id, surveyed));
+                    renamed.add(*id, path, surveyed);
                     return false;
                 }
                 let found = left.unwrap_or_default();

@@ -18,6 +18,7 @@
 //!  evictor      evicts what the program has added to the page cache
 //!  evictions    the report of what it has evicted
 //!  kept_file    a file of it
+//!  renamed      files that are not at their paths
 //!  surveyed     what surveys have found about its pages
 //!  ranges       ranges of bytes
 //!  learner      what a program uses
@@ -55,6 +56,7 @@ mod mounts;
 mod process;
 mod ranges;
 mod readahead;
+mod renamed;
 mod sequence;
 mod surveyed;
 mod threads;
