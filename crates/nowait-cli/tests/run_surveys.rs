@@ -1308,7 +1308,7 @@ fn the_report_says_which_processes_it_does_not_know() {
             "not all is known: a process had a filter of system calls",
         ),
         (
-            "setpriv --bounding-set=-net_raw --inh-caps=-net_raw cat file",
+            "sleep 0.5 | setpriv --bounding-set=-net_raw --inh-caps=-net_raw cat file -",
             "not all is known: a process had other rights",
         ),
         (

@@ -306,7 +306,7 @@ pub fn waiting(file: File) -> nowait::Result<Handle> {
 /// A descriptor for reading would keep a program from getting a lease for writing on the file (EAGAIN).
 /// One with the access mode 3 does not; see open(2). It needs the permission to write to the file, and
 /// breaks leases for reading. The descriptor is one for reading if the mode is not permitted, if another
-/// process holds a lease for reading, and on filesystems other than those of [`MODE_3`].
+/// process holds a lease for reading, and on filesystems other than ext4, xfs, btrfs, f2fs and tmpfs.
 ///
 /// # Errors
 /// [`OpenError::Leased`] if a lease for writing is known that opening the file would break.

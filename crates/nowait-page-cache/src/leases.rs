@@ -61,7 +61,7 @@ impl Leases {
     }
 
     /// Returns true if the file with this device and inode number may be under a lease for writing. The
-    /// list is read again if it is older than [`PAUSE`] times what reading it took. The device is not
+    /// list is read again if it is older than 100 times what reading it took. The device is not
     /// compared, because stat(2) and /proc/locks differ on some filesystems.
     pub fn has(&mut self, (_, inode): (u64, u64)) -> bool {
         if !self.is_fresh() {
@@ -146,7 +146,7 @@ fn processor_time() -> Duration {
     Duration::new(seconds, time.tv_nsec.try_into().unwrap_or_default())
 }
 
-/// Looks into this process's list, which is not older than [`PAUSE`] times what reading it took. No
+/// Looks into this process's list, which is not older than 100 times what reading it took. No
 /// thread waits for another one, which may not exist in a forked child.
 fn with_known<T>(look: impl Fn(&Leases) -> T) -> T {
     let mut known = match KNOWN.try_lock() {
