@@ -10,8 +10,8 @@
 //! ```
 //! A file is known until it was evicted. A part of a file that was not surveyed is not evicted.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -56,6 +56,8 @@ struct State {
     /// The mount of the root directory, which is not unmounted.
     root: Option<u64>,
     files: HashMap<Id, KeptFile>,
+    /// Files that were opened after it was found which files are in use.
+    just_opened: HashSet<Id>,
     /// Files that were not found: their paths, by inode number.
     renamed: Renamed,
     /// The library has reported something.
@@ -87,6 +89,12 @@ const MAX_DIRECTORIES: usize = 100_000;
 const LONGEST: Duration = Duration::from_secs(10);
 
 impl Evictor {
+    /// Tells the libraries how far the kernel reads ahead. This is to be done before the program starts: its first reads depend
+    /// on it.
+    pub fn prepare(channel: &Channel) {
+        channel.set_readahead(kernel_readahead());
+    }
+
     /// Starts the thread. If that fails, nothing is evicted. What `readahead` reads from now on is
     /// evicted when the program has ended. `program` is its process. `is_unseen` returns true if the library does not see the
     /// calls of a program. If it is `None`, such programs are not looked for.
@@ -96,7 +104,6 @@ impl Evictor {
         readahead: &Readahead,
         is_unseen: Option<fn(&Path) -> bool>,
     ) -> Evictor {
-        channel.set_readahead(kernel_readahead());
         let read_ahead = ReadAheadFiles::default();
         readahead.give_back(read_ahead.clone());
         let stop = Arc::new(AtomicBool::new(false));
@@ -131,6 +138,7 @@ impl State {
             root: kept_file::mount(Path::new("/")),
             directories: HashMap::new(),
             files: HashMap::new(),
+            just_opened: HashSet::new(),
             renamed: Renamed::default(),
             has_reports: false,
             has_others: false,
@@ -156,7 +164,7 @@ impl State {
                     self.let_go();
                 }
             }
-            interval = INTERVAL.max(self.check() * SHARE);
+            interval = INTERVAL.max(self.check(&mut reader) * SHARE);
         }
         let deadline = Instant::now() + LONGEST;
         while Instant::now() < deadline
@@ -194,7 +202,10 @@ impl State {
                 let path = self.path_of(event);
                 match self.files.get_mut(&event.id) {
                     None => self.opened(event, &path),
-                    Some(file) => file.opened_again(event),
+                    Some(file) => {
+                        file.opened_again(event);
+                        self.just_opened.insert(event.id);
+                    }
                 }
             }
             Kind::Started => self.processes.add(event.tid),
@@ -310,6 +321,7 @@ impl State {
             true => self.held += 1,
             false => file.let_go(),
         }
+        self.just_opened.insert(id);
         self.files.insert(id, file);
     }
 
@@ -322,7 +334,7 @@ impl State {
 
     /// Evicts files that the program does not use any more, and the windows behind its position in
     /// large ones. Returns how long it took to find the files and those that are in use.
-    fn check(&mut self) -> Duration {
+    fn check(&mut self, reader: &mut Reader<'_>) -> Duration {
         let began = Instant::now();
         self.found.clear();
         self.take_read_ahead();
@@ -333,15 +345,18 @@ impl State {
         let files = &self.files;
         let is_large = |id| files.get(&id).is_some_and(KeptFile::is_large);
         let uses = self.processes.uses(is_large);
-        let mut leases = Leases::now();
         let took = began.elapsed();
+        // Files that are not in use: all events of what was read were told before.
+        self.just_opened.clear();
+        reader.read_after(Duration::ZERO, began + LONGEST, |event| self.handle(event));
+        let mut leases = Leases::now();
         let read_ahead = self.read_ahead.clone();
         let mut surveyed = kept_file::lock(&read_ahead);
         self.add_read_ahead(surveyed.drain(..));
         let (now, sums) = (Instant::now(), &mut self.sums);
         let (renamed, channel) = (&mut self.renamed, &self.channel);
         self.files.retain(|id, file| {
-            if leases.has(*id) {
+            if leases.has(*id) || self.just_opened.contains(id) {
                 return true;
             }
             if let Some(position) = uses.position(*id) {
@@ -452,7 +467,9 @@ mod tests {
     #[test]
     fn a_removed_file_is_let_go() {
         let (channel, _memory) = Channel::create(1).unwrap();
-        let mut state = State::new(Arc::new(channel), u32::MAX, ReadAheadFiles::default());
+        let channel = Arc::new(channel);
+        let mut reader = Reader::new(&channel);
+        let mut state = State::new(channel.clone(), u32::MAX, ReadAheadFiles::default());
         // Beside this program, which is on a disk.
         let program = std::env::current_exe().unwrap();
         let mut file = tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap();
@@ -464,10 +481,10 @@ mod tests {
         let held = kept_file::hold(&path).unwrap();
         let kept = KeptFile::new(held, id, Surveyed::whole(Ranges::all()));
         state.insert(id, kept.unwrap());
-        state.check();
+        state.check(&mut reader);
         assert!(state.files.contains_key(&id));
         path.close().unwrap();
-        state.check();
+        state.check(&mut reader);
         assert!(state.files.is_empty());
     }
 }

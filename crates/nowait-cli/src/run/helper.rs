@@ -230,6 +230,10 @@ impl Work {
                 [&[kind], problem.to_string().as_bytes()].concat()
             }
         };
+        let surveys = self.kept.clone().filter(|_| self.surveys);
+        if let Some(channel) = &surveys {
+            Evictor::prepare(channel);
+        }
         if program.socket.write_all(&message).is_err() || begun.is_err() {
             return;
         }
@@ -237,7 +241,6 @@ impl Work {
         let is_unseen = self
             .wants_report
             .then_some(command::is_unseen as fn(&Path) -> bool);
-        let surveys = self.kept.clone().filter(|_| self.surveys);
         let evictor =
             surveys.map(|channel| Evictor::start(channel, program.pid, &self.readahead, is_unseen));
         // It loads while the program starts.
