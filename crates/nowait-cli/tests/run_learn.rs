@@ -756,15 +756,18 @@ print('kept' if fcntl.fcntl(kept, fcntl.F_GETLEASE) == fcntl.F_WRLCK else 'broke
     let program = [&program[..], &[word(&files)]].concat();
     let loads: fn(&str) -> bool = |err| err.contains("nowait: loaded ");
     let reads: fn(&str) -> bool = |err| err.contains(" files: ") && !err.contains(" of 0 files");
-    for (mode, is_used) in [("--learn", loads), ("--data", reads)] {
-        // The first run is learnt.
-        for is_first in [true, false] {
+    let walk = ["--data", "--walk", word(&files)];
+    for (mode, is_used) in [(&["--learn"][..], loads), (&walk, reads)] {
+        let mut keeps = || {
             mount.remount().unwrap();
-            let said = run(&mut home.nowait(&[&["run", mode], &program[..]].concat()));
+            let said = run(&mut home.nowait(&[&["run"], mode, &program[..]].concat()));
             assert_eq!(said.code, Some(0), "{said:?}");
-            assert!(is_first || is_used(&said.err), "{said:?}");
-            assert_eq!(said.text(), "kept\n", "{mode}");
-        }
+            assert_eq!(said.text(), "kept\n", "{mode:?}");
+            is_used(&said.err)
+        };
+        // The first run is learnt. On a busy machine the program may end before files are read ahead.
+        let is_read_ahead = (0..50).any(|_| keeps());
+        assert!(is_read_ahead, "{mode:?}");
     }
 }
 
