@@ -758,16 +758,16 @@ print('kept' if fcntl.fcntl(kept, fcntl.F_GETLEASE) == fcntl.F_WRLCK else 'broke
     let reads: fn(&str) -> bool = |err| err.contains(" files: ") && !err.contains(" of 0 files");
     let walk = ["--data", "--walk", word(&files)];
     for (mode, is_used) in [(&["--learn"][..], loads), (&walk, reads)] {
-        let mut keeps = || {
+        let keeps = || {
             mount.remount().unwrap();
             let said = run(&mut home.nowait(&[&["run"], mode, &program[..]].concat()));
             assert_eq!(said.code, Some(0), "{said:?}");
-            assert_eq!(said.text(), "kept\n", "{mode:?}");
-            is_used(&said.err)
+            is_used(&said.err) && said.text() == "kept\n"
         };
-        // The first run is learnt. On a busy machine the program may end before files are read ahead.
-        let is_read_ahead = (0..50).any(|_| keeps());
-        assert!(is_read_ahead, "{mode:?}");
+        // The first run is learnt. On a busy machine the program may end before files are read ahead. A lease that is taken
+        // just after /proc/locks was read may be broken.
+        let is_kept = (0..20).any(|_| keeps());
+        assert!(is_kept, "{mode:?}");
     }
 }
 
