@@ -31,12 +31,14 @@ def threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def settles(threads_before: int) -> bool:
-    """Waits until there are no more threads. The workers of an engine end after it was dropped."""
+def settles(before: tuple[int, int]) -> bool:
+    """Waits until there are no more threads and descriptors. The workers of an engine end after it was dropped."""
     end = time.monotonic() + HANG
-    while threads() > threads_before and time.monotonic() < end:
+    while threads() > before[0] or descriptors() > before[1]:
+        if time.monotonic() > end:
+            return False
         time.sleep(0.01)
-    return threads() <= threads_before
+    return True
 
 
 def descriptors() -> int:
