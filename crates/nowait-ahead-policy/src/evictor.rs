@@ -3,7 +3,7 @@
 //! ```text
 //!  open(2) ─► libnowait_ahead.so surveys the file ─► Surveyed, Missing … ─► KeptFile
 //!  read(2) ─► it surveys a window of a large file ─► Missing …
-//!  close(2) ─► it evicts a small file itself, and withdraws the event
+//!  close(2) ─► it evicts a small file itself, and withdraws the event, unless data is read ahead
 //!  every 20 ms: is it in use (uses)? ─► yes, and large: evict the windows behind its position
 //!                                   └► no: evict what was missing, twice, and forget the file
 //!  the program has ended ─► evict the rest, wait until it is written

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nowait::residency::{Residency, page_map, page_size, residency};
 use nowait_ahead_channel::{Event, Missing};
@@ -160,6 +160,14 @@ impl KeptFile {
         if self.held.is_none() && hold(path).is_some_and(|held| self.is(&held)) {
             path.clone_into(&mut self.path);
         }
+    }
+
+    /// Returns true if the file was created before a time. A file that was created later may have the number of a removed one.
+    /// Without a birth time on its filesystem it is not known to have been.
+    pub fn is_older_than(&self, time: SystemTime) -> bool {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let time = (since.as_secs() as i64, since.subsec_nanos());
+        self.created.is_some_and(|created| created <= time)
     }
 
     fn is(&self, held: &OwnedFd) -> bool {

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use nowait_ahead_channel::Missing;
 
@@ -19,6 +20,7 @@ struct Missed {
     id: Id,
     path: PathBuf,
     surveyed: Surveyed,
+    added: SystemTime,
     /// It was looked for, and not found. An event may still report its name.
     was_sought: bool,
 }
@@ -37,6 +39,7 @@ impl Renamed {
                 id,
                 path,
                 surveyed,
+                added: SystemTime::now(),
                 was_sought: false,
             };
             self.0.insert(id.1, missed);
@@ -64,7 +67,7 @@ impl Renamed {
     /// Looks for the files whose paths are new, in the directories of these paths. The path of a file that was made by O_TMPFILE is
     /// that of the directory.
     pub fn find(&mut self) -> Vec<KeptFile> {
-        // Another file may have the number of one that was looked for before.
+        // Another file may have the number of one that was removed.
         let (mut sought, mut directories) = (HashSet::new(), Vec::new());
         for (inode, file) in self.0.iter_mut().filter(|(_, file)| !file.was_sought) {
             file.was_sought = true;
@@ -86,6 +89,7 @@ impl Renamed {
                     && let Some(file) = self.0.get(&entry.ino())
                     && let Some(held) = kept_file::hold(&entry.path())
                     && let Some(kept) = KeptFile::new(held, file.id, file.surveyed.clone())
+                    && kept.is_older_than(file.added)
                 {
                     self.0.remove(&entry.ino());
                     found.push(kept);
@@ -122,5 +126,21 @@ mod tests {
         let found = renamed.find();
         assert_eq!(found.iter().map(|file| file.id).collect::<Vec<_>>(), [id]);
         assert!(renamed.find().is_empty() && renamed.0.is_empty());
+    }
+
+    /// Its pages may have been resident.
+    #[test]
+    fn a_later_file_with_the_number_of_a_removed_one_is_not_found() {
+        let program = std::env::current_exe().unwrap();
+        let directory = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, [7; 5000]).unwrap();
+        let id = kept_file::id(&kept_file::hold(&path).unwrap()).unwrap();
+        let mut renamed = Renamed::default();
+        renamed.add(id, path, Surveyed::whole(Ranges::all()));
+        if let Some(file) = renamed.get(id) {
+            file.added -= std::time::Duration::from_secs(3600);
+        }
+        assert!(renamed.find().is_empty());
     }
 }

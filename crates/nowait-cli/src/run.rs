@@ -98,9 +98,9 @@ shared memory by which it reports are mapped in the program, and count for mlock
 a program, with these exceptions: ld.so(8) opens the library, and the library the shared memory, before the program starts; with --learn,
 /proc/self/maps and pagemap are open while a process ends or executes another program; and with --keep-cache, where the kernel has no
 cachestat(2) for a file (before Linux 6.5, on overlayfs and on EROFS), at most 2 MiB of it are mapped without access for a moment,
-unless mlockall(2) is in force. The environment has
-LD_PRELOAD and names that begin with NOWAIT_. A program that watches files (inotify(7)) also sees that the helper opens and reads them. LD_PRELOAD has the text $PLATFORM, which ld.so(8) expands. A script that evaluates the value of the
-variable again must quote it. If the program opens a large directory that is not cached, `nowait run` lists it with many requests in flight, and loads some thousands
+unless mlockall(2) is in force. A program that watches files (inotify(7)) also sees that the helper opens and reads them. The
+environment has LD_PRELOAD and names that begin with NOWAIT_. LD_PRELOAD has the text $PLATFORM, which ld.so(8) expands. A script
+that evaluates the value of the variable again must quote it. If the program opens a large directory that is not cached, `nowait run` lists it with many requests in flight, and loads some thousands
 of its inodes. If calls of stat(2) wait for the disk, it loads the inodes of the directory, and of the directories below it that
 the program enters. It stays a bounded number of inodes ahead. With --data, and if the program lists these directories and opens
 their files by inode number, by name, or as they are listed, it also reads the beginning of the next files: one after the second
@@ -122,8 +122,8 @@ systemd(1) with version 2, no group is made: the group would be beside the unit,
 the limit of the group above.
 
 Without that right, the preloaded library asks for the residency of each file that the program opens, of large files before each part
-is read, and the other pages are evicted behind the program: of large files in windows of 8 MiB, of others when they are closed, and of files that --data reads ahead when
-the program has ended. No page is evicted of files that the user neither owns nor may write, of files in a process with a
+is read, and the other pages are evicted behind the program: of large files in windows of 8 MiB, of others when they are closed, and
+of files that --data reads ahead when the program has ended. No page is evicted of files that the user neither owns nor may write, of files in a process with a
 sandbox (in a container, `nowait run` says so at the start), and of files that the library does not see: programs themselves, their libraries, and files of static programs and those
 in Go. Files that are read by pread(2) are evicted when they are closed. While a program unmounts a filesystem, its files are let go.
 
