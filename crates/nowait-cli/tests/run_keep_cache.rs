@@ -75,25 +75,27 @@ fn the_cache_is_as_before_however_the_program_ends() {
         let [half_name, name, made_name] = [&half, &file, &made].map(|path| program::word(path));
         let script =
             format!("echo $$; cat {half_name} {name} > {made_name}; sync {made_name}; {end}");
-        program::evict(&half);
-        touch(&half, 0..SIZE / 2);
-        let (before, reclaimed) = (pages::resident(&half), pages::all_reclaimed());
-        let mut run = keep_cache(&script).stdout(Stdio::piped()).spawn().unwrap();
-        let group = group(&mut run);
-        let status = run.wait().unwrap();
-        assert_eq!((status.code(), status.signal()), (code, signal), "{end}");
-        assert_eq!(resident(&file), 0, "{end}");
-        assert_eq!(resident(&made), 0, "{end}");
-        assert!(!group.exists(), "{end}");
-        // Some machines reclaim pages without a shortage of memory (DAMON).
-        let after = pages::resident(&half);
-        let pages = || (0..).zip(before.iter().zip(&after));
-        let number = |(number, _): (u64, _)| number;
-        let more = pages().filter(|(_, (before, after))| !**before && **after);
-        assert_eq!(more.count(), 0, "{end}");
-        let gone = pages().filter(|(_, (before, after))| **before && !**after);
-        let is_right = pages::are_reclaimed(&half, gone.map(number), reclaimed);
-        assert!(is_right, "{end}: pages are gone");
+        // Some machines reclaim pages without a shortage of memory (DAMON). No proof is left if the program has read them again.
+        let is_kept = || {
+            program::evict(&half);
+            touch(&half, 0..SIZE / 2);
+            let before = pages::resident(&half);
+            let mut run = keep_cache(&script).stdout(Stdio::piped()).spawn().unwrap();
+            let group = group(&mut run);
+            let status = run.wait().unwrap();
+            assert_eq!((status.code(), status.signal()), (code, signal), "{end}");
+            assert_eq!(resident(&file), 0, "{end}");
+            assert_eq!(resident(&made), 0, "{end}");
+            assert!(!group.exists(), "{end}");
+            let after = pages::resident(&half);
+            let pages = || (0..).zip(before.iter().zip(&after));
+            let number = |(number, _): (u64, _)| number;
+            let more = pages().filter(|(_, (before, after))| !**before && **after);
+            assert_eq!(more.count(), 0, "{end}");
+            let gone = pages().filter(|(_, (before, after))| **before && !**after);
+            pages::are_reclaimed(&half, gone.map(number), u64::MAX)
+        };
+        assert!((0..5).any(|_| is_kept()), "{end}: pages are gone");
     }
 }
 
