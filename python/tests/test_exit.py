@@ -1,11 +1,9 @@
 """The end of the interpreter while daemon threads are in calls of the package."""
 
 import os
-import signal
-import time
 
 import pytest
-from helpers import python, skip
+from helpers import python
 
 MIB = 1 << 20
 
@@ -198,3 +196,66 @@ def test_nothing_is_printed_for(make, name, use):
     """
     done = python(code % ALIVE[name], path.parent, use)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+#: What a function of atexit does with the files `one` and `two`, which were written before.
+AT_EXIT = {
+    "close": "await one.close(); await two.close()",
+    "write": "await one.write(b'more'); await one.close(); await two.write('more'); await two.close()",
+    "open": "(await (await asyncio_files.open(path)).read()); await one.close(); await two.close()",
+    "opener": "await (await asyncio_files.open(path, opener=os.open)).read(); await one.close(); await two.close()",
+    "fail": "await one.close(); await two.close(); await asyncio_files.open(os.open('/', os.O_RDONLY))",
+    "scandir": "await asyncio_files.scandir('/'); await one.close(); await two.close()",
+}
+
+
+@pytest.mark.parametrize("name", AT_EXIT)
+def test_files_are_used_at_exit(tmp_path, name):
+    """Python starts no thread any more. The executor of a loop may have none yet."""
+    code = """if True:
+        import asyncio, atexit, os, sys
+        from nowait import asyncio_files
+        path = sys.argv[1]
+
+        async def begin():
+            one = await asyncio_files.open(path, "wb")
+            await one.write(b"bytes")
+            two = await asyncio_files.open(path + "2", "w")
+            await two.write("text")
+            return one, two
+
+        one, two = asyncio.run(begin())
+
+        async def end():
+            try:
+                %s
+            except IsADirectoryError:
+                print("a directory")
+
+        atexit.register(lambda: asyncio.run(end()))
+    """
+    done = python(code % AT_EXIT[name], tmp_path / "file")
+    said = "a directory\n" if name == "fail" else ""
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
+    more = "more" if name == "write" else ""
+    assert (tmp_path / "file").read_text() == "bytes" + more
+    assert (tmp_path / "file2").read_text() == "text" + more
+
+
+def test_calls_of_fsspec_are_made_at_exit(tmp_path):
+    pytest.importorskip("fsspec")
+    code = """if True:
+        import asyncio, atexit, sys
+        from nowait.fsspec import NowaitFileSystem
+        path = sys.argv[1]
+
+        async def main():
+            files = NowaitFileSystem(asynchronous=True)
+            await files._pipe_file(path, b"bytes")
+            await files._cp_file(path, path + "2")
+            print(await files._cat_file(path + "2"), (await files._info(path))["size"])
+
+        atexit.register(lambda: asyncio.run(main()))
+    """
+    done = python(code, tmp_path / "file")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "b'bytes' 5\n", "")

@@ -18,6 +18,7 @@ from fsspec.asyn import (  # type: ignore[import-untyped]
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 
 from . import DirEntry, asyncio_files, scandir
+from ._executor import run_in_executor
 
 
 class NowaitFileSystem(LocalFileSystem, AsyncFileSystem):  # type: ignore[misc]
@@ -384,7 +385,7 @@ for _name in [
 
 async def _in_thread(call: Any, *arguments: Any, **options: Any) -> Any:
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(None, partial(call, *arguments, **options))
+    return await run_in_executor(loop, None, partial(call, *arguments, **options))
 
 
 async def _range(

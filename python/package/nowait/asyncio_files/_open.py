@@ -12,6 +12,7 @@ from functools import lru_cache, partial
 from stat import S_ISDIR as isdir
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from .._executor import run_in_executor
 from .._nowait import Handle, open_handle
 from ._binary import BinaryFile, BinaryReader, BinaryWriter
 from ._file import Opened
@@ -172,7 +173,7 @@ async def _in_thread(
             undo(call.result())
 
     loop = asyncio.get_running_loop()
-    loop.run_in_executor(executor, call).add_done_callback(call.has_run)
+    run_in_executor(loop, executor, call).add_done_callback(call.has_run)
     try:
         await call.ended()
     except BaseException:
@@ -241,4 +242,4 @@ _check = lru_cache(_try)
 async def scandir(path: Any = None) -> Any:
     """The iterator of os.scandir(). The directory is opened in a thread."""
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(None, partial(os.scandir, path))
+    return await run_in_executor(loop, None, partial(os.scandir, path))

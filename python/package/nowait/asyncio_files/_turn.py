@@ -15,6 +15,8 @@ from concurrent.futures import Executor, Future
 from threading import Lock
 from typing import Any, Self
 
+from .._executor import run_in_executor
+
 
 class Turns:
     """A lock for tasks, of any event loop and any thread."""
@@ -177,7 +179,7 @@ class Turn:
     def begin(self, executor: Executor | None, function: Callable[[], Any]) -> Call:
         """Begins a call. The turn lasts until it has returned."""
         call = Call(function)
-        self._loop.run_in_executor(executor, call).add_done_callback(call.has_run)
+        run_in_executor(self._loop, executor, call).add_done_callback(call.has_run)
         self._call = call
         return call
 
