@@ -51,14 +51,24 @@ struct Memory {
     handled: Line<AtomicU64>,
     /// The pauses of all programs since the reader has taken one.
     pauses: Line<AtomicU32>,
-    /// 1 if a program cannot unmount a filesystem.
-    is_busy: AtomicU32,
+    /// See [`Channel::opens`].
+    opens: AtomicU32,
     /// See [`Channel::readahead`].
     readahead: AtomicU64,
     counts: Line<[AtomicU64; 2]>,
     evicted: Line<Evicted>,
     slots: [Slot; SLOTS],
     claims: Claims,
+}
+
+/// A piece of the reader's work in which it may open files.
+#[derive(Debug)]
+pub struct Opens<'a>(&'a AtomicU32);
+
+impl Drop for Opens<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 /// A value in cache lines of its own.
@@ -320,14 +330,16 @@ impl Channel {
         self.0.pauses.0.fetch_add(1, Ordering::Relaxed) < MAX
     }
 
-    /// Asks the reader to have no file open: a program cannot unmount a filesystem.
-    pub fn ask_to_let_go(&self) {
-        self.0.is_busy.store(1, Ordering::Relaxed);
+    /// Begins a piece of the reader's work in which it may open files. A program cannot unmount their filesystem meanwhile. It ends
+    /// when the result is dropped.
+    pub fn begin_opens(&self) -> Opens<'_> {
+        self.0.opens.fetch_add(1, Ordering::SeqCst);
+        Opens(&self.0.opens)
     }
 
-    /// Returns true if a program has asked to have no file open since the last call.
-    pub fn is_to_let_go(&self) -> bool {
-        self.0.is_busy.swap(0, Ordering::Relaxed) != 0
+    /// The number of beginnings and ends of such pieces. It is odd while the reader may have a file open.
+    pub fn opens(&self) -> u32 {
+        self.0.opens.load(Ordering::SeqCst)
     }
 
     /// Returns the number of the event. Within its callers it needs less of their stack.

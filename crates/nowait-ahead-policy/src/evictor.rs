@@ -24,11 +24,10 @@ use std::time::{Duration, Instant};
 
 use nowait_ahead_channel::{Channel, Event, Kind, Reader, key};
 use nowait_page_cache::Leases;
-use rustix::process::{Resource, getrlimit};
 
 use crate::directory::Id;
 use crate::evictions::{Evictions, Sums, add_sums, mounts};
-use crate::kept_file::{self, KeptFile, ReadAheadFiles};
+use crate::kept_file::{self, KeptFile, ReadAheadFiles, open_path};
 use crate::process::{OtherRights, Process};
 use crate::readahead::Readahead;
 use crate::renamed::Renamed;
@@ -53,8 +52,6 @@ struct State {
     paths: HashMap<(u32, Id), Vec<u8>>,
     /// The paths of directories, by their [`key`].
     directories: HashMap<u64, PathBuf>,
-    /// The mount of the root directory, which is not unmounted.
-    root: Option<u64>,
     files: HashMap<Id, KeptFile>,
     /// Files that were opened after it was found which files are in use.
     just_opened: HashSet<Id>,
@@ -66,9 +63,6 @@ struct State {
     has_others: bool,
     /// A process of the program has a filter of system calls.
     is_filtered: bool,
-    /// The number of files that are held by a descriptor.
-    held: u64,
-    max_held: u64,
     sums: HashMap<u64, Sums>,
 }
 
@@ -128,14 +122,12 @@ impl Evictor {
 
 impl State {
     fn new(channel: Arc<Channel>, program: u32, read_ahead: ReadAheadFiles) -> State {
-        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         State {
             channel,
             read_ahead,
             processes: Processes::of(Some(program)),
             found: HashMap::new(),
             paths: HashMap::new(),
-            root: kept_file::mount(Path::new("/")),
             directories: HashMap::new(),
             files: HashMap::new(),
             just_opened: HashSet::new(),
@@ -143,8 +135,6 @@ impl State {
             has_reports: false,
             has_others: false,
             is_filtered: false,
-            held: 0,
-            max_held: (descriptors / 4).min(512),
             sums: HashMap::new(),
         }
     }
@@ -160,9 +150,6 @@ impl State {
                 && !left.is_zero()
             {
                 reader.read_after(DELAY.min(left), deadline, |event| self.handle(event));
-                if channel.is_to_let_go() {
-                    self.let_go();
-                }
             }
             interval = INTERVAL.max(self.check(&mut reader) * SHARE);
         }
@@ -235,7 +222,9 @@ impl State {
         if !path.is_absolute() {
             return;
         }
-        let Some(id) = kept_file::hold(&path).as_ref().and_then(kept_file::id) else {
+        let channel = self.channel.clone();
+        let _opens = channel.begin_opens();
+        let Some(id) = open_path(&path).as_ref().and_then(kept_file::id) else {
             return;
         };
         if let Some(file) = self.files.get_mut(&id) {
@@ -293,9 +282,11 @@ impl State {
             _ if self.has_others => return,
             _ => None,
         };
+        let channel = self.channel.clone();
+        let _opens = channel.begin_opens();
         let surveyed = Surveyed::opened(event);
-        let new = |held: OwnedFd| KeptFile::new(held, event.id, surveyed.clone());
-        let by_path = || path.is_absolute().then(|| kept_file::hold(&path))?;
+        let new = |file: OwnedFd| KeptFile::new(&file, event.id, surveyed.clone());
+        let by_path = || path.is_absolute().then(|| open_path(&path))?;
         let number = (event.time as u32).cast_signed();
         let by_number = || process.as_ref()?.hold(number, b"");
         let as_process = || process.as_ref()?.hold(event.fd, named);
@@ -310,26 +301,16 @@ impl State {
 
     /// Looks for files that were renamed before their events were handled, or before they were evicted.
     fn find_renamed(&mut self) {
+        let channel = self.channel.clone();
+        let _opens = channel.begin_opens();
         for file in self.renamed.find() {
             self.insert(file.id, file);
         }
     }
 
-    /// A file on another mount is not held, so that all programs can unmount it.
-    fn insert(&mut self, id: Id, mut file: KeptFile) {
-        match self.held < self.max_held && self.root == Some(file.mount) {
-            true => self.held += 1,
-            false => file.let_go(),
-        }
+    fn insert(&mut self, id: Id, file: KeptFile) {
         self.just_opened.insert(id);
         self.files.insert(id, file);
-    }
-
-    /// Holds no file from now on.
-    fn let_go(&mut self) {
-        self.root = None;
-        self.files.values_mut().for_each(KeptFile::let_go);
-        self.held = 0;
     }
 
     /// Evicts files that the program does not use any more, and the windows behind its position in
@@ -353,8 +334,10 @@ impl State {
         let read_ahead = self.read_ahead.clone();
         let mut surveyed = kept_file::lock(&read_ahead);
         self.add_read_ahead(surveyed.drain(..));
+        let channel = self.channel.clone();
+        let _opens = channel.begin_opens();
         let (now, sums) = (Instant::now(), &mut self.sums);
-        let (renamed, channel) = (&mut self.renamed, &self.channel);
+        let renamed = &mut self.renamed;
         self.files.retain(|id, file| {
             if leases.has(*id) || self.just_opened.contains(id) {
                 return true;
@@ -362,11 +345,6 @@ impl State {
             if let Some(position) = uses.position(*id) {
                 file.evict_behind(position);
                 return true;
-            }
-            if file.is_removed() {
-                add_sums(sums, file, Some(0));
-                channel.free(*id);
-                return false;
             }
             let is_over = !file.is_read_ahead && file.evict(now);
             if is_over && let Some((path, surveyed)) = file.path_if_renamed() {
@@ -377,7 +355,6 @@ impl State {
             }
             !is_over
         });
-        self.held = self.files.values().filter(|file| file.is_held()).count() as u64;
         took
     }
 
@@ -386,6 +363,8 @@ impl State {
     fn finish(&mut self, deadline: Instant) {
         const ROUNDS: u32 = 7;
         const READS: Duration = Duration::from_secs(2);
+        let channel = self.channel.clone();
+        let _opens = channel.begin_opens();
         let end_of_reads = Instant::now() + READS;
         let mut pause = Duration::from_millis(1);
         for round in 0.. {
@@ -456,35 +435,4 @@ fn kernel_readahead() -> u64 {
         text.trim().parse::<u64>().ok()
     });
     kilobytes.max().unwrap_or(0).saturating_mul(1024)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ranges::Ranges;
-
-    /// Its data is not yet written, and it would be looked at again only after some time.
-    #[test]
-    fn a_removed_file_is_let_go() {
-        let (channel, _memory) = Channel::create(1).unwrap();
-        let channel = Arc::new(channel);
-        let mut reader = Reader::new(&channel);
-        let mut state = State::new(channel.clone(), u32::MAX, ReadAheadFiles::default());
-        // Beside this program, which is on a disk.
-        let program = std::env::current_exe().unwrap();
-        let mut file = tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap();
-        std::io::Write::write_all(&mut file, &[7; 40_000]).unwrap();
-        let path = file.into_temp_path();
-        let stat = fs::metadata(&path).unwrap();
-        let id = std::os::unix::fs::MetadataExt::dev(&stat);
-        let id = (id, std::os::unix::fs::MetadataExt::ino(&stat));
-        let held = kept_file::hold(&path).unwrap();
-        let kept = KeptFile::new(held, id, Surveyed::whole(Ranges::all()));
-        state.insert(id, kept.unwrap());
-        state.check(&mut reader);
-        assert!(state.files.contains_key(&id));
-        path.close().unwrap();
-        state.check(&mut reader);
-        assert!(state.files.is_empty());
-    }
 }

@@ -19,11 +19,8 @@ use crate::surveyed::Surveyed;
 
 /// The file, and what of it is to be evicted.
 pub struct KeptFile {
-    /// A descriptor of O_PATH, which follows the file if it is renamed. A descriptor for reading
-    /// would keep the program from getting a lease for writing (fcntl(2)), so the file is opened
-    /// for each eviction. `None` if this process holds many descriptors.
-    held: Option<OwnedFd>,
-    /// The path by which the file is opened. Empty while it is held.
+    /// The path by which the file is opened for each eviction. A descriptor would keep the program from getting a lease for writing
+    /// (fcntl(2)), or from unmounting the filesystem, and would keep the space of a removed file.
     path: PathBuf,
     pub id: Id,
     /// The time of its creation, if the filesystem has one. A file that is created later may have the number of this one.
@@ -74,15 +71,8 @@ const DIRTY_PAUSE: Duration = Duration::from_secs(1);
 const MIN_CLEAN: u32 = 1;
 
 impl KeptFile {
-    /// `held` is a descriptor of O_PATH. `None` if it is another file, or one without pages on a
-    /// disk.
-    pub fn new(held: OwnedFd, id: Id, surveyed: Surveyed) -> Option<KeptFile> {
-        let mut kept = KeptFile::of(&held, id, surveyed)?;
-        kept.held = Some(held);
-        Some(kept)
-    }
-
-    fn of(file: &OwnedFd, id: Id, surveyed: Surveyed) -> Option<KeptFile> {
+    /// From a descriptor of the file. `None` if it is another file, or one without pages on a disk.
+    pub fn new(file: &OwnedFd, id: Id, surveyed: Surveyed) -> Option<KeptFile> {
         let stat = stat(file)?;
         let is_regular = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
         if !is_regular || id_of(&stat) != id || !is_on_disk(file) {
@@ -90,8 +80,7 @@ impl KeptFile {
         }
         let size = stat.stx_size;
         Some(KeptFile {
-            held: None,
-            path: PathBuf::new(),
+            path: path_of(file)?,
             id,
             created: created(&stat),
             mount: stat.stx_mnt_id,
@@ -110,12 +99,11 @@ impl KeptFile {
     /// Surveys a file that is about to be read ahead of the program, and adds it to `surveyed`. It is evicted when the program has
     /// ended. Without a survey, and as for [`new`](KeptFile::new), it is not added.
     pub fn before_readahead(file: &OwnedFd, surveyed: &ReadAheadFiles) {
-        let kept =
-            stat(file).and_then(|stat| KeptFile::of(file, id_of(&stat), Surveyed::default()));
-        let Some((mut kept, path)) = kept.zip(path_of(file)) else {
+        let kept = id(file).and_then(|id| KeptFile::new(file, id, Surveyed::default()));
+        let Some(mut kept) = kept else {
             return;
         };
-        (kept.path, kept.is_read_ahead) = (path, true);
+        kept.is_read_ahead = true;
         let mut surveyed = lock(surveyed);
         if let Some(missing) = missing(file) {
             kept.surveyed = Surveyed::whole(missing);
@@ -157,7 +145,7 @@ impl KeptFile {
 
     /// The file has this path now, perhaps.
     pub fn is_named(&mut self, path: &Path) {
-        if self.held.is_none() && hold(path).is_some_and(|held| self.is(&held)) {
+        if open_path(path).is_some_and(|file| self.is(&file)) {
             path.clone_into(&mut self.path);
         }
     }
@@ -170,26 +158,14 @@ impl KeptFile {
         self.created.is_some_and(|created| created <= time)
     }
 
-    fn is(&self, held: &OwnedFd) -> bool {
-        stat(held).is_some_and(|stat| id_of(&stat) == self.id && created(&stat) == self.created)
-    }
-
-    /// Returns true if this process holds the file by a descriptor.
-    pub fn is_held(&self) -> bool {
-        self.held.is_some()
+    fn is(&self, file: &OwnedFd) -> bool {
+        stat(file).is_some_and(|stat| id_of(&stat) == self.id && created(&stat) == self.created)
     }
 
     /// The path and the survey of a file that is not there any more, but may have been renamed.
     pub fn path_if_renamed(&self) -> Option<(PathBuf, Surveyed)> {
-        let is_gone = self.held.is_none() && !self.is_clean() && self.hold_again().is_none();
+        let is_gone = !self.is_clean() && self.find().is_none();
         is_gone.then(|| (self.path.clone(), self.surveyed.clone()))
-    }
-
-    /// Closes the descriptor. From now on the file is opened by its path.
-    pub fn let_go(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.path = path_of(&held).unwrap_or_default();
-        }
     }
 
     /// Evicts the windows before `position`, which the program has read or written.
@@ -219,12 +195,6 @@ impl KeptFile {
             };
         self.attempts += 1;
         left.is_none() || self.is_clean()
-    }
-
-    /// Returns true if the file is held and has no name any more. It keeps its space on the disk as long as it is held.
-    pub fn is_removed(&self) -> bool {
-        let stat = self.held.as_ref().and_then(stat);
-        stat.is_some_and(|stat| stat.stx_nlink == 0)
     }
 
     /// Evicts all pages that were missing. Returns what was there before, or `None` if the file
@@ -312,16 +282,12 @@ impl KeptFile {
 
     /// Opens the file.
     fn open(&self) -> Option<OwnedFd> {
-        if let Some(held) = &self.held {
-            return reopen(held);
-        }
-        reopen(&self.hold_again()?)
+        reopen(&self.find()?)
     }
 
-    /// A descriptor of O_PATH by the path.
-    fn hold_again(&self) -> Option<OwnedFd> {
-        let held = hold(&self.path)?;
-        self.is(&held).then_some(held)
+    /// A descriptor of O_PATH, if the file is at its path.
+    fn find(&self) -> Option<OwnedFd> {
+        open_path(&self.path).filter(|file| self.is(file))
     }
 }
 
@@ -399,25 +365,20 @@ fn path_of(fd: &OwnedFd) -> Option<PathBuf> {
 }
 
 /// The device and inode number of a descriptor.
-pub fn id(held: &OwnedFd) -> Option<Id> {
-    Some(id_of(&stat(held)?))
-}
-
-/// The ID of the mount of a path.
-pub fn mount(path: &Path) -> Option<u64> {
-    Some(stat(&hold(path)?)?.stx_mnt_id)
+pub fn id(file: &OwnedFd) -> Option<Id> {
+    Some(id_of(&stat(file)?))
 }
 
 /// A descriptor of O_PATH. The links in /proc/PID lead out of namespaces.
-pub fn hold(path: &Path) -> Option<OwnedFd> {
+pub fn open_path(path: &Path) -> Option<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS).ok()
 }
 
 /// Opens a regular file for reading. A lease of another process breaks, but is not waited for.
-fn reopen(held: &OwnedFd) -> Option<OwnedFd> {
+fn reopen(file: &OwnedFd) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    open(proc_path(held), flags, Mode::empty()).ok()
+    open(proc_path(file), flags, Mode::empty()).ok()
 }
 
 #[cfg(test)]
@@ -431,9 +392,9 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap();
         std::io::Write::write_all(&mut file, &[7; 40_000]).unwrap();
         file.as_file().sync_all().unwrap();
-        let held = hold(file.path()).unwrap();
-        let id = id_of(&stat(&held).unwrap());
-        let mut kept = KeptFile::new(held, id, Surveyed::whole(Ranges::all())).unwrap();
+        let opened = open_path(file.path()).unwrap();
+        let id = id(&opened).unwrap();
+        let mut kept = KeptFile::new(&opened, id, Surveyed::whole(Ranges::all())).unwrap();
         let mut evicted = 0;
         loop {
             std::fs::read(file.path()).unwrap();

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use nowait_ahead_channel::Missing;
 
 use crate::directory::Id;
-use crate::kept_file::{self, KeptFile};
+use crate::kept_file::{KeptFile, open_path};
 use crate::surveyed::Surveyed;
 
 /// The files, by inode number.
@@ -87,8 +87,8 @@ impl Renamed {
             for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
                 if sought.contains(&entry.ino())
                     && let Some(file) = self.0.get(&entry.ino())
-                    && let Some(held) = kept_file::hold(&entry.path())
-                    && let Some(kept) = KeptFile::new(held, file.id, file.surveyed.clone())
+                    && let Some(opened) = open_path(&entry.path())
+                    && let Some(kept) = KeptFile::new(&opened, file.id, file.surveyed.clone())
                     && kept.is_older_than(file.added)
                 {
                     self.0.remove(&entry.ino());
@@ -103,6 +103,7 @@ impl Renamed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kept_file::id as id_of;
     use crate::ranges::Ranges;
 
     #[test]
@@ -118,7 +119,7 @@ mod tests {
             fs::create_dir(path.parent().unwrap()).unwrap();
         }
         fs::write(&after, [7; 5000]).unwrap();
-        let id = kept_file::id(&kept_file::hold(&after).unwrap()).unwrap();
+        let id = id_of(&open_path(&after).unwrap()).unwrap();
         let mut renamed = Renamed::default();
         renamed.add(id, before, Surveyed::whole(Ranges::all()));
         assert!(renamed.find().is_empty());
@@ -135,7 +136,7 @@ mod tests {
         let directory = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
         let path = directory.path().join("file");
         fs::write(&path, [7; 5000]).unwrap();
-        let id = kept_file::id(&kept_file::hold(&path).unwrap()).unwrap();
+        let id = id_of(&open_path(&path).unwrap()).unwrap();
         let mut renamed = Renamed::default();
         renamed.add(id, path, Surveyed::whole(Ranges::all()));
         if let Some(file) = renamed.get(id) {

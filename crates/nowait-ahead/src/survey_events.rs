@@ -64,18 +64,21 @@ pub fn surveys() -> Option<&'static Channel> {
     is_on.then_some(channel)
 }
 
-/// The program unmounts a filesystem. `nowait run` may hold files of it.
+/// The program unmounts a filesystem. The call is repeated if `nowait run` may have had a file open there.
 pub fn unmounts(call: impl Fn() -> c_int) -> c_int {
     const TRIES: u32 = 100;
+    let opens = || surveys().map(Channel::opens);
+    let mut before = opens();
     let mut result = call();
     for _ in 0..TRIES {
         // SAFETY: the address of this thread's errno.
         let is_busy = result != 0 && unsafe { *libc::__errno_location() } == libc::EBUSY;
-        let Some(channel) = surveys().filter(|_| is_busy) else {
+        let is_of_program = before.is_none_or(|opens| opens % 2 == 0) && before == opens();
+        if !is_busy || is_of_program {
             break;
-        };
-        channel.ask_to_let_go();
+        }
         let _ = nanosleep(&PAUSE);
+        before = opens();
         result = call();
     }
     result
