@@ -48,7 +48,7 @@ impl File<'_> {
         }
     }
 
-    /// Sets the bits of pages of a range that are not resident, and counts them. `None` if there is no answer. Adds
+    /// Sets the bits of pages of a range that are not resident, and counts them. `bits` are zero. `None` if there is no answer. Adds
     /// the time that it takes to `calls`, in calls of cachestat(2).
     #[inline(never)]
     pub fn missing(&self, range: &Range<u64>, bits: &mut [u8], calls: &mut u32) -> Option<usize> {
@@ -59,33 +59,79 @@ impl File<'_> {
                 Some(pages)
             }
             Some(resident) if resident >= pages as u64 => Some(0),
-            Some(_) => Some(self.count_missing(range, bits, calls)),
+            Some(resident) => Some(self.count_missing(range, resident, bits, calls)),
             None => self.missing_pages(range, bits, calls),
         }
     }
 
-    /// Sets the bits of pages of a window that are not resident by cachestat(2) of ever smaller
-    /// parts, and counts them.
-    fn count_missing(&self, window: &Range<u64>, bits: &mut [u8], calls: &mut u32) -> usize {
+    /// Sets the bits of pages of a window that are not resident, and counts them. `resident` is the number of those that are. If it
+    /// is another one at the end, the pages are looked for again, each by a call of its own.
+    fn count_missing(
+        &self,
+        window: &Range<u64>,
+        resident: u64,
+        bits: &mut [u8],
+        calls: &mut u32,
+    ) -> usize {
+        let missing = self.halve(window, Some(resident), bits, calls);
+        *calls = calls.saturating_add(1);
+        if self.resident(window.clone()) == Some(resident) {
+            return missing;
+        }
+        bits.fill(0);
+        self.halve(window, None, bits, calls)
+    }
+
+    /// The same by cachestat(2) of ever smaller parts. If the number of `resident` pages is given, each call tells of a half of a
+    /// part what the other half has.
+    fn halve(
+        &self,
+        window: &Range<u64>,
+        resident: Option<u64>,
+        bits: &mut [u8],
+        calls: &mut u32,
+    ) -> usize {
+        const LEVELS: usize = 16;
         let pages = ((window.end - window.start) / self.page) as usize;
         let offset = |page: usize| window.start + page as u64 * self.page;
-        let (mut at, mut len, mut missing) = (0, pages.next_power_of_two(), 0);
+        let top = pages.next_power_of_two().trailing_zeros() as usize;
+        // The resident pages of the part of each level that is looked at, and those of the second half at each level.
+        let (mut wholes, mut seconds) = ([0u16; LEVELS], [0u16; LEVELS]);
+        let is_told = resident.is_some() && top < LEVELS;
+        if is_told {
+            wholes[top] = resident.unwrap_or(0) as u16;
+        }
+        let (mut at, mut level, mut missing) = (0, top, 0);
         while at < pages {
-            let part = at..pages.min(at + len);
-            *calls = calls.saturating_add(1);
-            match counted(self.fd, offset(part.start)..offset(part.end)) {
+            let part = at..pages.min(at + (1 << level));
+            let is_second = at >> level & 1 == 1;
+            let found = match is_told && (is_second || level == top) {
+                true if level == top => Some(wholes[top].into()),
+                true => Some(seconds[level].into()),
+                false => {
+                    *calls = calls.saturating_add(1);
+                    counted(self.fd, offset(part.start)..offset(part.end))
+                }
+            };
+            if is_told && level < top && !is_second {
+                seconds[level] = wholes[level + 1].saturating_sub(found.unwrap_or(0) as u16);
+            }
+            match found {
                 Some(0) => {
                     part.clone().for_each(|page| set(bits, page));
                     missing += part.len();
                 }
-                Some(resident) if resident < part.len() as u64 && len > 1 => {
-                    len /= 2;
+                Some(resident) if resident < part.len() as u64 && level > 0 => {
+                    if is_told {
+                        wholes[level] = resident as u16;
+                    }
+                    level -= 1;
                     continue;
                 }
                 _ => {}
             }
             at = part.end;
-            len = 1 << at.trailing_zeros();
+            level = at.trailing_zeros() as usize;
         }
         missing
     }
