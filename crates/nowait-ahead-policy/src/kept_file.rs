@@ -41,6 +41,8 @@ pub struct KeptFile {
     /// The number of evictions since then after which no page was there.
     complete: u32,
     attempts: u32,
+    /// The bytes that were resident before, and those that are since the last eviction. `None` if that is not known.
+    counted: Option<(u64, u64)>,
     /// The time of the next attempt.
     next: Instant,
 }
@@ -92,6 +94,7 @@ impl KeptFile {
             is_evicted: false,
             complete: 0,
             attempts: 0,
+            counted: None,
             next: Instant::now(),
         })
     }
@@ -205,11 +208,12 @@ impl KeptFile {
         let stat = stat(fd)?;
         self.size = stat.stx_size;
         if stat.stx_nlink == 0 {
-            self.clean = MIN_CLEAN;
+            (self.clean, self.counted) = (MIN_CLEAN, Some((0, 0)));
             return Some(Left::default());
         }
         if is_over {
             self.evict_to(fd, u64::MAX);
+            self.counted = self.count(fd);
             return self.left(fd);
         }
         let mut left = self.left(fd)?;
@@ -228,6 +232,7 @@ impl KeptFile {
             _ => 0,
         };
         self.is_evicted = true;
+        self.counted = self.count(fd);
         Some(left)
     }
 
@@ -236,15 +241,18 @@ impl KeptFile {
         self.clean >= MIN_CLEAN || self.complete > MIN_CLEAN
     }
 
-    /// The bytes that were resident before, and those that are now. `None` if that is not known any more. Parts that
+    /// The bytes that were resident before, and those that are since the last eviction. `None` if that is not known. Parts that
     /// were not surveyed are taken to have been as they are: nothing of them is evicted.
     pub fn before_and_after(&self) -> Option<(u64, u64)> {
-        let file = self.open()?;
+        self.counted
+    }
+
+    fn count(&self, file: &OwnedFd) -> Option<(u64, u64)> {
         let unknown = self.surveyed.unknown(self.size);
         let unknown = unknown
-            .map(|range| Some(cached(&file, range)?.left))
+            .map(|range| Some(cached(file, range)?.left))
             .sum::<Option<u64>>()?;
-        let after = cached(&file, 0..u64::MAX)?.left;
+        let after = cached(file, 0..u64::MAX)?.left;
         Some((self.surveyed.resident(self.size) + unknown, after))
     }
 
