@@ -29,7 +29,7 @@ use crate::size::Size;
 use crate::terminal::Terminal;
 
 use profile::Profile;
-pub use session::Session;
+pub use session::{Running, Session};
 use store::Store;
 
 /// Shows and removes what `nowait run --learn` has learnt.

@@ -211,10 +211,7 @@ struct Prepared<'a> {
 
 impl<'a> Prepared<'a> {
     fn new(args: &'a Args, awaited: Option<UnixStream>) -> Result<Prepared<'a>, Problem> {
-        let name = args
-            .command
-            .first()
-            .map_or(OsStr::new(""), OsString::as_os_str);
+        let name = args.name();
         let ahead = args.is_ahead();
         let session = match &args.learn {
             Some(profile) => Session::new(profile, command::find(name), &args.command)?,
@@ -225,12 +222,7 @@ impl<'a> Prepared<'a> {
         {
             say(format_args!("nowait: {note}"));
         }
-        let walk = args
-            .walk
-            .iter()
-            .map(std::path::absolute)
-            .collect::<std::io::Result<_>>();
-        let walk = walk.map_err(|e| Problem::of("the working directory", e))?;
+        let walk = args.walked()?;
         let (group, needs_surveys) = match args.keep_cache {
             true => keep(name),
             false => (None, false),
@@ -242,25 +234,16 @@ impl<'a> Prepared<'a> {
         ];
         let preloaded = libraries::preload(libraries.into_iter().flatten())
             .inspect_err(|_| group.iter().for_each(Group::cancel))?;
-        let mut channels = Vec::new();
-        let mut channel = |is_wanted: bool, variable, to| {
-            let events = is_wanted.then(|| Events::new(variable, to)).flatten()?;
-            let channel = events.channel.clone();
-            channels.push(events);
-            Some(channel)
-        };
-        let files = match args.data {
-            true => Listening::Files,
-            false => Listening::Directories,
-        };
         let to = match needs_surveys {
-            true => files,
+            true => args.listens_to(),
             // In a group, the library only keeps the program from evicting pages.
             false => Listening::Advice,
         };
-        let kept = channel(is_kept, SURVEY_VARIABLE, to);
-        let events = channel(ahead, VARIABLE, files);
-        let uses = channel(session.is_some(), LEARN_VARIABLE, Listening::Directories);
+        let mut channels = Vec::new();
+        let kept = Events::add(&mut channels, is_kept, SURVEY_VARIABLE, to);
+        let events = Events::add(&mut channels, ahead, VARIABLE, args.listens_to());
+        let to = Listening::Directories;
+        let uses = Events::add(&mut channels, session.is_some(), LEARN_VARIABLE, to);
         let learning = session
             .zip(uses)
             .map(|(session, channel)| Learning { session, channel });
@@ -332,6 +315,27 @@ impl<'a> Prepared<'a> {
 }
 
 impl Args {
+    /// The name of the program.
+    fn name(&self) -> &OsStr {
+        let first = self.command.first();
+        first.map_or(OsStr::new(""), OsString::as_os_str)
+    }
+
+    /// The events that decide what is read ahead.
+    fn listens_to(&self) -> Listening {
+        match self.data {
+            true => Listening::Files,
+            false => Listening::Directories,
+        }
+    }
+
+    /// The absolute paths of the trees that are walked.
+    fn walked(&self) -> Result<Vec<PathBuf>, Problem> {
+        let paths = self.walk.iter().map(std::path::absolute);
+        let paths = paths.collect::<std::io::Result<_>>();
+        paths.map_err(|e| Problem::of("the working directory", e))
+    }
+
     /// Returns true if directories are read ahead that the program opens.
     fn is_ahead(&self) -> bool {
         let others = self.aio || self.keep_cache || self.learn.is_some();
@@ -340,6 +344,19 @@ impl Args {
 }
 
 impl Events {
+    /// Makes a channel and adds it, if it `is_wanted` and there is memory.
+    fn add(
+        channels: &mut Vec<Events>,
+        is_wanted: bool,
+        variable: &'static str,
+        to: Listening,
+    ) -> Option<Arc<Channel>> {
+        let events = is_wanted.then(|| Events::new(variable, to)).flatten()?;
+        let channel = events.channel.clone();
+        channels.push(events);
+        Some(channel)
+    }
+
     /// `None`, with a note for the user, if there is no memory.
     fn new(variable: &'static str, to: Listening) -> Option<Events> {
         let key = RandomState::new().build_hasher().finish();

@@ -35,7 +35,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use super::detached::{self, Kept};
 use super::group::Group;
 use super::{command, report};
-use crate::learn::Session;
+use crate::learn::{Running, Session};
 use crate::name::shown;
 use crate::problem::Problem;
 
@@ -219,8 +219,8 @@ impl Work {
         })
     }
 
-    /// The helper.
-    fn run(mut self, mut program: Program) {
+    /// Begins the walks, and tells the caller so, or the problem. Returns false if the program will not be executed.
+    fn is_ready(&self, program: &mut Program) -> bool {
         let begun = self.begin_walks();
         let message = match &begun {
             Ok(()) => [&[READY][..], &std::process::id().to_ne_bytes()].concat(),
@@ -230,19 +230,29 @@ impl Work {
                 [&[kind], problem.to_string().as_bytes()].concat()
             }
         };
-        let surveys = self.kept.clone().filter(|_| self.surveys);
-        if let Some(channel) = &surveys {
-            Evictor::prepare(channel);
+        if let Some(channel) = self.surveys() {
+            Evictor::prepare(&channel);
         }
-        if program.socket.write_all(&message).is_err() || begun.is_err() {
+        program.socket.write_all(&message).is_ok() && begun.is_ok()
+    }
+
+    /// The channel of surveys, if files are surveyed.
+    fn surveys(&self) -> Option<Arc<Channel>> {
+        self.kept.clone().filter(|_| self.surveys)
+    }
+
+    /// The helper.
+    fn run(mut self, mut program: Program) {
+        if !self.is_ready(&mut program) {
             return;
         }
         let started = Moment::now();
         let is_unseen = self
             .wants_report
             .then_some(command::is_unseen as fn(&Path) -> bool);
-        let evictor =
-            surveys.map(|channel| Evictor::start(channel, program.pid, &self.readahead, is_unseen));
+        let evictor = self
+            .surveys()
+            .map(|channel| Evictor::start(channel, program.pid, &self.readahead, is_unseen));
         // It loads while the program starts.
         let learning = self.learning.take();
         let running = learning.map(|it| it.session.begin(it.channel, program.pid));
@@ -262,6 +272,11 @@ impl Work {
             // The caller may now unmount the filesystems that this process reads.
             return;
         }
+        self.finish(evictor, running);
+    }
+
+    /// Evicts, saves and reports when the program has ended.
+    fn finish(mut self, evictor: Option<Evictor>, running: Option<Running>) {
         // Processes that the program leaves behind run on as without `nowait run`.
         if let Some(channel) = &self.kept {
             channel.listen(Listening::Off);
