@@ -4,8 +4,8 @@ target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 arm64 := aarch64-unknown-linux-gnu
 
-.PHONY: help demo demo-serve build install samba deb test-packages package test soak check semver-checks book minimal-versions model report python wheel bench-capi bench-nginx bench-samba bench-parts bench-tokio bench-smoke fuzz sanitizers \
-	sanitizers-short sanitizers-address test-kernels test-kernels-short test-kernels-capi test-cgroup2 test-arm64 test-iopoll test-powercut test-powercut-short test-suites test-suites-short test-samba test-samba-short clean
+.PHONY: help demo demo-serve build install deb test-packages package test soak check semver-checks book minimal-versions model report python wheel bench-capi bench-nginx bench-parts bench-tokio bench-smoke fuzz sanitizers \
+	sanitizers-short sanitizers-address test-kernels test-kernels-short test-kernels-capi test-cgroup2 test-arm64 test-iopoll test-powercut test-powercut-short test-suites test-suites-short clean
 
 help: ## this list
 	@awk -F ' *## *' '/^[a-z0-9-]+:.*## / { split($$1, t, ":"); printf "make %-20s %s\n", t[1], $$2 }' Makefile
@@ -25,10 +25,6 @@ build: ## the program, the POSIX AIO library and the C library, as they are inst
 
 install: ## what `make build` has built, manual pages, completions, licences: PREFIX (/usr/local), DESTDIR
 	scripts/install.sh $(or $(PREFIX),/usr/local) $(LIBDIR)
-
-samba: ## the Samba module for the installed samba of Debian, in target/samba/modules: 3 minutes, needs root
-	scripts/install-deps.sh --samba
-	scripts/build-samba.sh
 
 deb: ## Debian packages of HEAD in target/deb, checked with lintian
 	scripts/install-deps.sh --packages
@@ -77,7 +73,7 @@ check: ## format, lints, documentation, dependencies, musl
 		else echo "skipped: check for $$target, which is not installed (rustup target add)"; fi; \
 	done
 	@if command -v shellcheck >/dev/null; then \
-		echo shellcheck -x scripts/*.sh scripts/packages/*.sh examples/nginx/*.sh bench/nginx/*.sh bench/samba/*.sh contrib/samba/*.sh .ci/run; shellcheck -x scripts/*.sh scripts/packages/*.sh examples/nginx/*.sh bench/nginx/*.sh bench/samba/*.sh contrib/samba/*.sh .ci/run; \
+		echo shellcheck -x scripts/*.sh scripts/packages/*.sh examples/nginx/*.sh bench/nginx/*.sh contrib/samba/*.sh contrib/samba/bench/*.sh .ci/run; shellcheck -x scripts/*.sh scripts/packages/*.sh examples/nginx/*.sh bench/nginx/*.sh contrib/samba/*.sh contrib/samba/bench/*.sh .ci/run; \
 	else echo "skipped: shellcheck is not installed"; fi
 
 semver-checks: ## what changed in the library's interface since BASE, a tag or commit; needs cargo-semver-checks
@@ -132,10 +128,6 @@ bench-capi: ## libnowait beside preadv2 and liburing, in C; needs liburing-dev: 
 bench-nginx: ## nginx with sendfile, aio threads and the module of examples/nginx; needs root, wrk, h2load: 8 minutes
 	$(MAKE) build
 	bench/nginx/run.sh $(target)
-
-bench-samba: samba ## Samba with its pool, io_uring, synchronous reads, the patch and the module; needs root: 20 minutes
-	cargo build --release -p slowdisk
-	bench/samba/run.sh $(target)/samba/bench
 
 bench-parts: ## times of the parts of a microsecond, with criterion: 2 minutes (ARGS='hit --quick')
 	RUSTFLAGS="--cfg nowait_internals" cargo bench --manifest-path bench/Cargo.toml \
@@ -200,14 +192,6 @@ test-suites: ## test-suites of coreutils, findutils, tar, rsync and git in each 
 
 test-suites-short: ## a part of the suite of tar in three modes: 4 minutes
 	scripts/test-suites.sh --short
-
-test-samba: samba ## the Samba module: bytes, ends, credentials, smbtorture; needs root: 10 minutes
-	cargo build --release -p slowdisk
-	scripts/test-samba.sh
-
-test-samba-short: samba ## the same without smbtorture: 1 minute
-	cargo build --release -p slowdisk
-	scripts/test-samba.sh --short
 
 test-iopoll: ## polled completions, on Linux 6.12 in QEMU with an NVMe drive that has poll queues
 	scripts/install-deps.sh --kernels

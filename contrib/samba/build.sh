@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-usage: scripts/build-samba.sh [--suite SUITE | --library DIR]
+usage: contrib/samba/build.sh [--suite SUITE | --library DIR]
 
 Builds, in target/samba/modules (or target/samba/SUITE):
 
@@ -31,7 +31,7 @@ while (($#)); do
     esac
     shift
 done
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 project=$PWD
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 samba=$target/samba
@@ -48,12 +48,11 @@ if [[ $suite ]]; then
     place=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | sort -u | head -n 1)
     [[ -e $root/etc/debian_version ]] ||
         mmdebstrap --quiet --variant=apt --include=samba,samba-vfs-modules "$suite" "$root" "deb $place $suite main"
-    mkdir -p "$root/nowait/scripts" "$root/nowait/crates/nowait-capi" "$root/nowait/library"
-    cp "$0" "$root/nowait/scripts/build-samba.sh"
+    mkdir -p "$root/nowait/crates/nowait-capi" "$root/nowait/library"
     cp -r contrib "$root/nowait"
     cp -r crates/nowait-capi/include "$root/nowait/crates/nowait-capi"
     cp "$library"/libnowait.so* "$root/nowait/library"
-    chroot "$root" /nowait/scripts/build-samba.sh --library /nowait/library
+    chroot "$root" /nowait/contrib/samba/build.sh --library /nowait/library
     mkdir -p "$samba/$suite"
     cp "$root"/nowait/target/samba/modules/*.so "$samba/$suite"
     exit

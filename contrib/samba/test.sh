@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Tests of the Samba module: bytes, clients and servers that end with reads in flight, credentials of threads, smbtorture.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 project=$PWD
 # shellcheck source=contrib/samba/server.sh
 source contrib/samba/server.sh
 
 usage() {
     cat <<'USAGE'
-usage: scripts/test-samba.sh [--short] [--suite SUITE]
+usage: contrib/samba/test.sh [--short] [--suite SUITE]
 
 Runs a private smbd on 127.0.0.1 (ports 14461 to 14463) with shares that read through a pool of threads, vfs_io_uring, and
 contrib/samba/vfs_nowait.c in several configurations, on ext4 and xfs on disks of 1 ms:
@@ -21,14 +21,14 @@ contrib/samba/vfs_nowait.c in several configurations, on ext4 and xfs on disks o
   torture      smbtorture: a test may fail only if it fails without the module, too
 
 Needs root, samba, smbtorture, nettle-dev, and Python with smbprotocol, which is installed in target/samba/venv.
-scripts/build-samba.sh builds the module first, and cargo slowdisk. Results are in target/samba/test.
+contrib/samba/build.sh builds the module first, and cargo slowdisk. Results are in target/samba/test.
 
   --short        without smbtorture, and with fewer operations
-  --suite SUITE  the samba and the module in the chroot that scripts/build-samba.sh --suite SUITE has made
+  --suite SUITE  the samba and the module in the chroot that contrib/samba/build.sh --suite SUITE has made
 USAGE
 }
 
-own_namespace scripts/test-samba.sh "$@"
+own_namespace contrib/samba/test.sh "$@"
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 modules=$target/samba/modules
 short=
@@ -47,7 +47,7 @@ python=$target/samba/venv/bin/python
     python3 -m venv "$target/samba/venv"
     "$python" -m pip install --quiet smbprotocol
 }
-cc -O2 -Wall -Wextra -o "$target/samba/load" bench/samba/load.c -lnettle
+cc -O2 -Wall -Wextra -o "$target/samba/load" contrib/samba/bench/load.c -lnettle
 rm -rf --one-file-system "$dir"
 mkdir -p "$dir"
 chmod 755 "$dir"

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # One smbd with six ways to read files, under a load of cached and uncached reads.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../../.."
 # shellcheck source=contrib/samba/server.sh
 source contrib/samba/server.sh
 
 usage() {
     cat <<'USAGE'
-usage: bench/samba/run.sh DIR
-       bench/samba/run.sh --table FILE
+usage: contrib/samba/bench/run.sh DIR
+       contrib/samba/bench/run.sh --table FILE
 
 Compares shares of one smbd that differ in how they read:
 
@@ -19,7 +19,7 @@ Compares shares of one smbd that differ in how they read:
   nowait    contrib/samba/vfs_nowait.c
   threads   the same with nowait:engine = threads, as where io_uring is denied
 
-The client (bench/samba/load.c) has one connection and one thread, and reads 4 KiB unless a row says another size:
+The client (contrib/samba/bench/load.c) has one connection and one thread, and reads 4 KiB unless a row says another size:
 
   hits        cached reads alone, unsigned or signed
   beside N    one cached read in flight, while N reads wait for a disk of 5 ms, which serves 64 requests at a time
@@ -27,7 +27,7 @@ The client (bench/samba/load.c) has one connection and one thread, and reads 4 K
 
 Prints medians over the rounds, with the smallest and the largest value, and the ratios of nowait to the others: the
 median of the ratios of each round. DIR is for the files: a filesystem on a real disk, with 2 GiB free. Needs root, samba,
-nettle-dev, and 3 GiB of memory. scripts/build-samba.sh builds the modules first. Takes 20 minutes.
+nettle-dev, and 3 GiB of memory. contrib/samba/build.sh builds the modules first. Takes 20 minutes.
 
 Each measurement is added to target/samba/bench.tsv when it ends. A run that is stopped prints the table of what it has.
 --table prints the table of such a file.
@@ -38,11 +38,11 @@ USAGE
 
 case ${1:-} in
     -h | --help) usage; exit 0 ;;
-    --table) exec bench/samba/table.py "${2:?}" ;;
+    --table) exec contrib/samba/bench/table.py "${2:?}" ;;
     "" | -*) usage >&2; exit 2 ;;
 esac
 dir=$(realpath -m "$1")
-own_namespace bench/samba/run.sh "$dir"
+own_namespace contrib/samba/bench/run.sh "$dir"
 rounds=${ROUNDS:-7} seconds=${SECONDS_EACH:-2} rows=${ROWS:-.}
 target=$(realpath -m "${TARGET:-target}")
 results=$target/samba/bench.tsv
@@ -54,12 +54,12 @@ finish() {
     stop_smbd
     stop_disks
     rm -rf --one-file-system "$dir"
-    [[ ! -s $results ]] || bench/samba/table.py "$results"
+    [[ ! -s $results ]] || contrib/samba/bench/table.py "$results"
 }
 trap finish EXIT
 : >"$results"
 
-cc -O2 -Wall -Wextra -o "$target/samba/load" bench/samba/load.c -lnettle
+cc -O2 -Wall -Wextra -o "$target/samba/load" contrib/samba/bench/load.c -lnettle
 start_disk "$dir/slow" --size 2G --latency 5ms --queue 64
 mkdir "$dir/fast"
 # Each block begins with its position, repeated.
