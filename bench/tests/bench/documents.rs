@@ -43,21 +43,25 @@ fn run() -> Value {
     serde_json::from_slice(&fs::read(run.join("report.json")).unwrap()).unwrap()
 }
 
-/// The figures behind a key: a median, or a ratio with its range.
+/// The figures behind a key: a median, or a ratio with its range. `1/` before the name of a figure means its inverse.
 fn figures(run: &Value, key: &str) -> Option<Vec<f64>> {
     let [part, cell, contenders, figure] = key.split(';').map(str::trim).collect::<Vec<_>>()[..]
     else {
         panic!("a key is PART; CELL; CONTENDERS; FIGURE, not {key}");
     };
+    let inverse = figure.strip_prefix("1/");
+    let figure = inverse.unwrap_or(figure);
     let cell = run.get(part)?.get("cells")?.get(cell)?;
-    match cell["ratios"].get(contenders) {
-        Some(ratio) => {
-            let all = ratio.get(figure)?.as_array()?;
-            Some(all.iter().filter_map(Value::as_f64).collect())
-        }
-        None => Some(vec![
+    let Some(ratio) = cell["ratios"].get(contenders) else {
+        return Some(vec![
             cell["medians"].get(contenders)?.get(figure)?.as_f64()?,
-        ]),
+        ]);
+    };
+    let all = ratio.get(figure)?.as_array()?.iter();
+    let all: Vec<f64> = all.filter_map(Value::as_f64).collect();
+    match (inverse, &all[..]) {
+        (Some(_), [median, low, high]) => Some(vec![1.0 / median, 1.0 / high, 1.0 / low]),
+        _ => Some(all),
     }
 }
 
