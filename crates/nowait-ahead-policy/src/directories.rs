@@ -8,6 +8,7 @@ use nowait::scan::Batch;
 
 use crate::comparison::Treatment;
 use crate::directory::Id;
+use crate::siblings::{Siblings, Subdirectories};
 
 /// The depth to which a tree is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +48,8 @@ pub struct Directories {
     /// The directories that are left alone.
     controls: HashSet<Id>,
     trees: Vec<Tree>,
-    /// The number of walks that have not ended.
-    running: usize,
+    /// The trees whose walks have not ended.
+    running: Vec<usize>,
     /// The tree that the program is in, and the number of its calls of stat(2) when it entered the
     /// tree.
     here: Option<(usize, u64)>,
@@ -76,6 +77,8 @@ struct Tree {
     passed: u64,
     /// The number of directories that the program has opened since the walk began.
     opened: u64,
+    /// The order in which the program opens directories that the walk has found.
+    siblings: Siblings,
     /// The directory that the program has opened last, and the number of its calls of stat(2) at
     /// that time.
     current: Option<(Id, u64)>,
@@ -98,12 +101,11 @@ pub struct Summary {
 const MAX_DIRECTORIES: usize = 2_000_000;
 /// The maximum number of trees.
 const MAX_TREES: usize = 100_000;
-/// The number of inodes that a walk may be ahead for each call of stat(2) that the program has made
-/// in the tree. Little is wasted if the program goes elsewhere.
-const AHEAD_PER_STAT: u64 = 64;
-/// A walk may be so many inodes ahead from its start, and so many more for each directory that the
-/// program has opened in the tree.
-const AHEAD_PER_DIRECTORY: u64 = 4096;
+/// A walk may be so many inodes ahead of the program from its start, and so many more for each step of the program to the next
+/// directory.
+const AHEAD_PER_STEP: u64 = 4096;
+/// The number of directories that a walk may be ahead before the program goes to the next ones.
+const FIRST_DIRECTORIES: u64 = 16;
 
 impl TreeDirectory {
     fn of(tree: usize) -> TreeDirectory {
@@ -120,7 +122,7 @@ impl Directories {
     /// program's calls of stat(2) so far, if they are counted.
     pub fn add_tree(&mut self, root: Id, depth: Depth, stats: Option<u64>) -> usize {
         let tree = self.trees.len();
-        self.running += 1;
+        self.running.push(tree);
         self.known.insert(root, TreeDirectory::of(tree));
         self.controls.remove(&root);
         let current = stats.filter(|_| self.opened.contains(&root));
@@ -131,6 +133,7 @@ impl Directories {
             read: 0,
             passed: 0,
             opened: 0,
+            siblings: Siblings::default(),
             current: current.map(|stats| (root, stats)),
             is_running: true,
             is_waiting: false,
@@ -152,7 +155,7 @@ impl Directories {
     }
 
     /// The program's calls of stat(2) in a tree. `None` if they are not counted.
-    fn stats_in(&self, tree: usize, stats: u64) -> Option<u64> {
+    pub fn stats_in(&self, tree: usize, stats: u64) -> Option<u64> {
         let more = self.here.filter(|here| here.0 == tree);
         let more = more.map_or(0, |(_, since)| stats.saturating_sub(since));
         let before = self.trees[tree].stats?;
@@ -161,9 +164,11 @@ impl Directories {
 
     /// A walk has ended.
     pub fn end(&mut self, tree: usize) {
-        self.running -= 1;
-        self.trees[tree].is_running = false;
-        self.trees[tree].is_waiting = false;
+        self.running.retain(|running| *running != tree);
+        let tree = &mut self.trees[tree];
+        tree.is_running = false;
+        tree.is_waiting = false;
+        tree.siblings = Siblings::default();
     }
 
     /// A walk waits for the program, or goes on.
@@ -173,7 +178,7 @@ impl Directories {
 
     /// The number of walks that have not ended.
     pub fn running(&self) -> usize {
-        self.running
+        self.running.len()
     }
 
     /// Returns true if no tree can be added.
@@ -212,6 +217,9 @@ impl Directories {
             self.leave(tree, id);
             self.trees[tree].current = Some((id, stats));
             self.trees[tree].opened += u64::from(is_first);
+        }
+        for &tree in &self.running {
+            self.trees[tree].siblings.opened(id);
         }
         self.state_of(id)
     }
@@ -268,25 +276,46 @@ impl Directories {
                 continue;
             }
             let id = (metadata.dev(), metadata.ino());
-            self.known.entry(id).or_insert(TreeDirectory::of(tree));
+            let directory = self.known.entry(id).or_insert(TreeDirectory::of(tree));
+            // An earlier walk has found it, and has not read it.
+            if directory.entries == 0 && !self.trees[directory.tree].is_running {
+                directory.tree = tree;
+            }
         }
     }
 
+    /// Adds the order of subdirectories that a walk has found.
+    pub fn add_order(&mut self, tree: usize, subdirectories: Subdirectories) {
+        self.trees[tree].siblings.add(subdirectories);
+    }
+
+    /// The number of directories that a walk may open, with the root. A program that finds files by their names, such as an
+    /// interpreter that imports modules, opens few of the directories in a tree.
+    pub fn max_directories(&self, number: usize) -> u64 {
+        let tree = &self.trees[number];
+        if tree.depth == Depth::One || tree.stats.is_none() {
+            return u64::MAX;
+        }
+        let steps = tree.siblings.steps();
+        let ahead = FIRST_DIRECTORIES.saturating_add(steps.saturating_mul(steps));
+        (1 + tree.opened).saturating_add(ahead)
+    }
+
     /// The number of inodes that a walk may have read, if it is ahead of the program by at most
-    /// `max`, or by fewer if the program has done little in the tree.
+    /// `max`, or by fewer if the program has made few steps in the tree.
     pub fn limit(&self, number: usize, max: u64, stats: u64) -> u64 {
         let tree = &self.trees[number];
         let current = tree.current.map_or(0, |(id, before)| {
             let here = self.known.get(&id).filter(|directory| !directory.is_passed);
             here.map_or(0, |here| here.entries.min(stats.saturating_sub(before)))
         });
-        let max = match (tree.depth, self.stats_in(number, stats)) {
-            (Depth::All, Some(here)) => here
-                .saturating_mul(AHEAD_PER_STAT)
-                .max((1 + tree.opened).saturating_mul(AHEAD_PER_DIRECTORY))
-                .min(max),
+        let max = match tree.depth {
+            Depth::All if tree.stats.is_some() => {
+                let steps = 1 + tree.siblings.steps();
+                max.min(steps.saturating_mul(AHEAD_PER_STEP))
+            }
             // Before the first stat(2) the walk reads as many entries as its window holds.
-            (Depth::One, Some(0)) => 0,
+            Depth::One if self.stats_in(number, stats) == Some(0) => 0,
             _ => max,
         };
         tree.passed.saturating_add(current).saturating_add(max)
@@ -333,6 +362,7 @@ impl DirectoryState {
 mod tests {
     use super::*;
     use std::fs;
+    use std::os::fd::OwnedFd;
     use std::path::Path;
 
     use nowait::{StatxMask, walk};
@@ -358,9 +388,11 @@ mod tests {
     }
 
     fn walk_into(directories: &mut Directories, tree: usize, options: &walk::Options, path: &Path) {
+        let open = OwnedFd::from(fs::File::open(path).unwrap());
         let mut walk = options.blocking_open(path).unwrap();
-        while let Some(found) = walk.blocking_batch() {
-            directories.add(tree, &found.unwrap());
+        while let Some(Ok(found)) = walk.blocking_batch() {
+            directories.add(tree, &found);
+            directories.add_order(tree, Subdirectories::of(&open, &found));
         }
     }
 
@@ -401,26 +433,18 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_is_ahead_by_what_the_program_has_done_in_its_tree() {
+    fn a_walk_is_little_ahead_of_a_program_that_makes_no_steps() {
         let mut directories = Directories::default();
-        let mut add = |inode, depth, stats| {
-            let tree = directories.add_tree((1, inode), depth, stats);
+        let mut add = |inode, stats| {
+            let tree = directories.add_tree((1, inode), Depth::All, stats);
             directories.trees[tree].read = 10_000;
             tree
         };
-        let watched = add(1, Depth::All, None);
-        let tree = add(2, Depth::All, Some(1000));
-        assert!(!is_far_ahead(&directories, watched, 200_000, 1000));
-        assert!(is_far_ahead(&directories, watched, 9999, 9000));
-        assert!(is_far_ahead(&directories, tree, 200_000, 1100));
-        assert!(!is_far_ahead(&directories, tree, 200_000, 1200));
-        assert!(is_far_ahead(&directories, tree, 9999, 9000));
-        // Elsewhere.
-        directories.enter((1, 4), 1100);
+        let (watched, tree) = (add(1, None), add(2, Some(0)));
+        assert!(!is_far_ahead(&directories, watched, 200_000, 0));
+        assert!(is_far_ahead(&directories, watched, 9999, 0));
+        // A program asks for the same names again and again.
         assert!(is_far_ahead(&directories, tree, 200_000, 9000));
-        directories.enter((1, 2), 9000);
-        assert!(is_far_ahead(&directories, tree, 200_000, 9050));
-        assert!(!is_far_ahead(&directories, tree, 200_000, 9100));
     }
 
     #[test]
@@ -454,20 +478,30 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_is_further_ahead_of_a_program_that_opens_directories() {
-        let mut directories = Directories::default();
-        let tree = directories.add_tree((1, 2), Depth::All, Some(0));
-        directories.trees[tree].read = 10_000;
-        assert!(is_far_ahead(&directories, tree, 200_000, 10));
-        for inode in [3, 3, 4] {
-            directories
-                .known
-                .insert((1, inode), TreeDirectory::of(tree));
-            assert!(is_far_ahead(&directories, tree, 200_000, 10));
-            directories.enter((1, inode), 10);
-        }
-        assert!(!is_far_ahead(&directories, tree, 200_000, 10));
-        assert!(is_far_ahead(&directories, tree, 9000, 10));
+    fn a_walk_opens_more_directories_if_the_program_opens_them_in_an_order() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |n: usize| root.path().join(format!("{n:03}"));
+        (0..200).for_each(|n| fs::create_dir(path(n)).unwrap());
+        let options = walk::Options::new().metadata(StatxMask::BASIC_STATS);
+        let options = options.max_depth(1);
+        let most = |in_order: bool, count: usize| {
+            let mut directories = Directories::default();
+            let tree = directories.add_tree(id(root.path()), Depth::All, Some(0));
+            walk_into(&mut directories, tree, &options, root.path());
+            directories.trees[tree].read = 20_000;
+            for n in 0..count {
+                let n = if in_order { n } else { n * 77 % 200 };
+                directories.enter(id(&path(n)), 0);
+                // Again.
+                directories.enter(id(&path(n)), 0);
+            }
+            let is_far = is_far_ahead(&directories, tree, 200_000, 0);
+            assert_eq!(is_far, !in_order || count < 5);
+            directories.max_directories(tree)
+        };
+        assert_eq!(most(true, 0), 1 + FIRST_DIRECTORIES);
+        assert_eq!(most(true, 11), 1 + 11 + FIRST_DIRECTORIES + 100);
+        assert_eq!(most(false, 11), 1 + 11 + FIRST_DIRECTORIES);
     }
 
     #[test]

@@ -1,9 +1,12 @@
-//! A directory: its identity, and how it is opened.
+//! A directory: its identity, how it is opened, and its listing.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
+use nowait::walk::open_beneath;
 use nowait_ahead_channel::LARGE;
-use rustix::fs::{Mode, OFlags, fstat, fstatfs, openat};
+use rustix::fs::{Mode, OFlags, RawDir, fstat, fstatfs, openat};
 
 /// Device and inode number (`st_dev`, `st_ino`).
 pub type Id = (u64, u64);
@@ -45,6 +48,26 @@ impl OpenDirectory {
 /// Opens a directory again, with a position of its own, so that both descriptors can be listed.
 pub fn reopen(directory: impl AsFd) -> Option<OwnedFd> {
     openat(directory, ".", FLAGS, Mode::empty()).ok()
+}
+
+/// The positions of the first names of a directory in its listing, by inode number. `path` is below `root`.
+pub fn positions(root: &OwnedFd, path: &Path, max: usize) -> HashMap<u64, u32> {
+    let directory = match path.as_os_str().is_empty() {
+        true => reopen(root),
+        false => open_beneath(root, path, FLAGS).ok(),
+    };
+    let mut positions = HashMap::new();
+    let Some(directory) = directory else {
+        return positions;
+    };
+    let mut buffer = Vec::with_capacity(32 << 10);
+    let mut names = RawDir::new(directory, buffer.spare_capacity_mut());
+    while let Some(Ok(entry)) = names.next()
+        && positions.len() < max
+    {
+        positions.insert(entry.ino(), positions.len() as u32);
+    }
+    positions
 }
 
 /// Returns false for filesystems without a disk, such as proc(5) and tmpfs(5); see statfs(2).

@@ -21,9 +21,9 @@ use nowait::walk::open_beneath;
 use nowait_page_cache::open_for_readahead;
 use rustix::fs::{Advice, OFlags, fadvise, fstat};
 
-use crate::directory::Id;
+use crate::directory::{Id, positions};
 use crate::file_queue::{File, MIN_OPENED, Queue, Summary};
-use crate::found_files::{FilesOfDirectory, MAX_FILES, positions};
+use crate::found_files::{FilesOfDirectory, MAX_FILES};
 use crate::kept_file::{KeptFile, ReadAheadFiles};
 
 /// The files. Clones share them.
@@ -199,7 +199,7 @@ impl Files {
         let Some((id, root, path)) = listed else {
             return;
         };
-        let positions = positions(&root, &path);
+        let positions = positions(&root, &path, MAX_FILES);
         if let Some(directory) = self.state().directories.get_mut(&id) {
             directory.positions = Some(positions);
         }

@@ -6,10 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use nowait::walk::open_beneath;
-use rustix::fs::RawDir;
-
-use crate::directory::{FLAGS, Id, reopen};
+use crate::directory::Id;
 use crate::sequence::Order;
 
 /// The files of a directory that were found.
@@ -94,24 +91,4 @@ impl FilesOfDirectory {
                 .sort_by_cached_key(|(_, id)| Reverse(position(id))),
         }
     }
-}
-
-/// The positions of the files of a directory in its listing, by inode number.
-pub fn positions(root: &OwnedFd, path: &Path) -> HashMap<u64, u32> {
-    let directory = match path.as_os_str().is_empty() {
-        true => reopen(root),
-        false => open_beneath(root, path, FLAGS).ok(),
-    };
-    let mut positions = HashMap::new();
-    let Some(directory) = directory else {
-        return positions;
-    };
-    let mut buffer = Vec::with_capacity(32 << 10);
-    let mut names = RawDir::new(directory, buffer.spare_capacity_mut());
-    while let Some(Ok(entry)) = names.next()
-        && positions.len() < MAX_FILES
-    {
-        positions.insert(entry.ino(), positions.len() as u32);
-    }
-    positions
 }

@@ -29,11 +29,12 @@
 //!  files        reads the data of files
 //!  file_queue   which files are read next, and how many
 //!  found_files  the files of a directory that were found
+//!  siblings     the order in which a program opens directories
 //!  sequence     the order in which a program opens files
 //!  comparison   the program's speed with readahead and without
 //!  disk         the disks that seek
 //!  cached       if a directory or a tree is cached already
-//!  directory    the identity of a directory, and how it is opened
+//!  directory    the identity of a directory, how it is opened, and its listing
 //!  mounts       the mount points at which filesystems are unmounted
 //!  uses         the files that a program has open or mapped
 //!  threads      if a thread has slept or read
@@ -58,6 +59,7 @@ mod ranges;
 mod readahead;
 mod renamed;
 mod sequence;
+mod siblings;
 mod surveyed;
 mod threads;
 mod trees;

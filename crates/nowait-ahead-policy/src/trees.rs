@@ -19,6 +19,7 @@ use crate::directories::{Depth, Directories, DirectoryState, Summary};
 use crate::directory::Id;
 use crate::disk::Disks;
 use crate::files::Files;
+use crate::siblings::Subdirectories;
 use crate::watches::Watches;
 
 /// The walks. Clones share them.
@@ -67,6 +68,15 @@ enum Waited {
     Yes,
     /// The program does nothing in the tree.
     InVain,
+}
+
+/// The limit at which a walk waits for the program.
+#[derive(Clone, Copy, Debug)]
+enum Limit {
+    /// It is at most this number of inodes ahead.
+    Ahead(u64),
+    /// It has opened this number of directories, and may open no more.
+    Opened(u64),
 }
 
 /// A tree that is about to be walked.
@@ -252,9 +262,16 @@ impl Trees {
         let trees = self.clone();
         // In a single directory the program may have come before, in the same order.
         let ends_if_cached = start.depth == Depth::All && !is_watched && self.0.files.is_none();
+        let is_followed = start.depth == Depth::All && !is_watched;
         let thread = std::thread::Builder::new().name("ahead".to_owned());
         let spawned = thread.spawn(move || {
-            trees.walk(tree, &root, walk, start.watches, ends_if_cached);
+            trees.walk(
+                tree,
+                &root,
+                walk,
+                start.watches,
+                [is_followed, ends_if_cached],
+            );
             trees.state().directories.end(tree);
         });
         let thread = spawned.inspect_err(|_| state.directories.end(tree))?;
@@ -295,21 +312,29 @@ impl Trees {
     }
 
     /// Walks a tree, and waits while it is far enough ahead of the program. It ends if the program
-    /// does nothing in the tree, and, with `ends_if_cached`, if the tree is cached.
+    /// does nothing in the tree, and, with `ends_if_cached`, if the tree is cached. It `is_followed` if the order of the program
+    /// decides how far it goes.
     fn walk(
         &self,
         tree: usize,
         root: &Arc<OwnedFd>,
         mut walk: nowait::Walk,
         mut watches: Option<Watches>,
-        ends_if_cached: bool,
+        [is_followed, ends_if_cached]: [bool; 2],
     ) {
         let max = self.max_ahead();
         let mut cached = Cached::new();
-        while let Some(found) = walk.blocking_batch() {
-            if self.is_stopped() {
-                break;
-            }
+        while !self.is_stopped() {
+            walk.set_max_directories(self.state().directories.max_directories(tree));
+            let Some(found) = walk.blocking_batch() else {
+                let stats = walk.stats();
+                let opened = (stats.waiting > 0).then_some(stats.directories);
+                match opened.map(|opened| self.wait_for_program(tree, Limit::Opened(opened), None))
+                {
+                    None | Some(Waited::InVain) => break,
+                    Some(Waited::No | Waited::Yes) => continue,
+                }
+            };
             // The program itself reports directories that cannot be read.
             let Ok(found) = found else { continue };
             if let Some(watches) = &mut watches {
@@ -317,6 +342,10 @@ impl Trees {
                 self.handle_watched(watches);
             }
             self.state().directories.add(tree, &found);
+            if is_followed {
+                let subdirectories = Subdirectories::of(root, &found);
+                self.state().directories.add_order(tree, subdirectories);
+            }
             if let Some(files) = &self.0.files {
                 files.add(root, &found);
             }
@@ -325,7 +354,7 @@ impl Trees {
                 self.0.cached.store(true, Ordering::Relaxed);
                 break;
             }
-            match self.wait_for_program(tree, max, watches.as_mut()) {
+            match self.wait_for_program(tree, Limit::Ahead(max), watches.as_mut()) {
                 Waited::No => {}
                 Waited::Yes => cached = Cached::new(),
                 Waited::InVain => break,
@@ -384,17 +413,33 @@ impl Trees {
 
     /// Waits while a walk is far ahead of the program. A walk that the user asked for waits as long
     /// as the program runs.
-    fn wait_for_program(&self, tree: usize, max: u64, mut watches: Option<&mut Watches>) -> Waited {
+    fn wait_for_program(
+        &self,
+        tree: usize,
+        limit: Limit,
+        mut watches: Option<&mut Watches>,
+    ) -> Waited {
         let mut waited = Waited::No;
         let mut state = self.state();
-        let mut last = (0, Instant::now());
+        let mut last = (None, Instant::now());
         while !self.is_stopped() {
-            let limit = state.directories.limit(tree, max, self.stats());
-            if !state.directories.is_beyond(tree, limit) {
+            let (directories, stats) = (&state.directories, self.stats());
+            let (reached, is_far) = match limit {
+                Limit::Ahead(max) => {
+                    let limit = directories.limit(tree, max, stats);
+                    (limit, directories.is_beyond(tree, limit))
+                }
+                Limit::Opened(opened) => {
+                    let limit = directories.max_directories(tree);
+                    (limit, opened >= limit)
+                }
+            };
+            if !is_far {
                 break;
             }
-            if limit != last.0 {
-                last = (limit, Instant::now());
+            let progress = Some((reached, directories.stats_in(tree, stats)));
+            if progress != last.0 {
+                last = (progress, Instant::now());
             } else if watches.is_none() && last.1.elapsed() >= UNUSED_AFTER {
                 waited = Waited::InVain;
                 break;
@@ -491,6 +536,65 @@ mod tests {
         }
         assert_eq!(running(), 0);
         assert!(begin.elapsed() >= UNUSED_AFTER);
+    }
+
+    /// The directories `000` to `199`, with a file each.
+    fn many() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for n in 0..200 {
+            let path = root.path().join(format!("{n:03}"));
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join("file"), "").unwrap();
+        }
+        root
+    }
+
+    fn id(path: &Path) -> Id {
+        let stat = rustix::fs::stat(path).unwrap();
+        (stat.st_dev, stat.st_ino)
+    }
+
+    fn begin(trees: &Trees, root: &Path) {
+        let directory = OwnedFd::from(File::open(root).unwrap());
+        trees.begin(directory, id(root), Depth::All);
+    }
+
+    /// Until it ends, its directories are in use: the program cannot unmount the filesystem.
+    #[test]
+    fn a_walk_ends_if_the_program_opens_no_directories() {
+        let root = many();
+        let trees = Trees::new(None, || 1 << 30);
+        begin(&trees, root.path());
+        let (begin, running) = (Instant::now(), || trees.state().directories.running());
+        while running() > 0 && begin.elapsed() < 120 * UNUSED_AFTER {
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        assert_eq!(running(), 0);
+        assert!(trees.summary().directories <= 17, "{:?}", trees.summary());
+    }
+
+    #[test]
+    fn a_walk_goes_on_if_the_program_opens_directories_in_an_order() {
+        let root = many();
+        let trees = Trees::new(None, || 1 << 30);
+        begin(&trees, root.path());
+        let path = |n: usize| root.path().join(format!("{n:03}"));
+        let begin = Instant::now();
+        while trees.state_of(id(&path(150))) == DirectoryState::Unknown {
+            assert!(begin.elapsed() < 120 * UNUSED_AFTER);
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        for n in (150..200).rev() {
+            trees.entered(id(&path(n)));
+        }
+        while trees.summary().directories < 180 {
+            assert!(
+                begin.elapsed() < 120 * UNUSED_AFTER,
+                "{:?}",
+                trees.summary()
+            );
+            std::thread::sleep(POLL_INTERVAL);
+        }
     }
 
     #[test]

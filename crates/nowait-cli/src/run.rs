@@ -102,7 +102,8 @@ unless mlockall(2) is in force. A program that watches files (inotify(7)) also s
 environment has LD_PRELOAD and names that begin with NOWAIT_. LD_PRELOAD has the text $PLATFORM, which ld.so(8) expands. A script
 that evaluates the value of the variable again must quote it. If the program opens a large directory that is not cached, `nowait run` lists it with many requests in flight, and loads some thousands
 of its inodes. If calls of stat(2) wait for the disk, it loads the inodes of the directory, and of the directories below it that
-the program enters. It stays a bounded number of inodes ahead. With --data, and if the program lists these directories and opens
+the program enters. It stays a bounded number of inodes ahead. In a tree it is ahead by sixteen directories, and by more if the
+program opens the subdirectories of a directory one after the other: by the square of the number of these steps. With --data, and if the program lists these directories and opens
 their files by inode number, by name, or as they are listed, it also reads the beginning of the next files: one after the second
 file, four after the third, nine after the fourth, within a tenth of the available memory. That ends if the program does not open
 most of them. A few directories are not read ahead, for comparison. If the program is no slower in them, readahead pauses, and ends if that remains so. On a disk that reports that
@@ -125,7 +126,7 @@ Without that right, the preloaded library asks for the residency of each file th
 is read, and the other pages are evicted behind the program: of large files in windows of 8 MiB, of others when they are closed, and
 of files that --data reads ahead when the program has ended. No page is evicted of files that the user neither owns nor may write, of files in a process with a
 sandbox (in a container, `nowait run` says so at the start), and of files that the library does not see: programs themselves, their libraries, and files of static programs and those
-in Go. Files that are read by pread(2) are evicted when they are closed. While a program unmounts a filesystem, its files are let go.
+in Go. Files that are read by pread(2) are evicted when they are closed. `nowait run` has a file open only while it evicts it.
 
 With either, posix_fadvise(2) with POSIX_FADV_DONTNEED evicts nothing, since it would also evict pages that were cached before, and
 copy_file_range(2) copies 8 MiB after 8 MiB, unless the process has a limit of file sizes (RLIMIT_FSIZE). If the helper is killed, pages that were not evicted yet stay. The group stays until

@@ -123,6 +123,7 @@ impl Options {
                 scan: scan::Options::new(),
                 one_filesystem: false,
                 depth: usize::MAX,
+                max_directories: u64::MAX,
                 filter: None,
                 descriptors: quarter.clamp(4, 64),
             },
@@ -166,6 +167,14 @@ impl Options {
     #[must_use]
     pub fn max_depth(mut self, depth: usize) -> Options {
         self.config.depth = depth.saturating_sub(1);
+        self
+    }
+
+    /// Opens at most so many directories, with the root. The walk then ends. It goes on after
+    /// [`Walk::set_max_directories`](Entries::set_max_directories).
+    #[must_use]
+    pub fn max_directories(mut self, directories: u64) -> Options {
+        self.config.max_directories = directories.max(1);
         self
     }
 
@@ -258,6 +267,26 @@ impl Entries<Stats> {
     pub fn open(root: impl AsRef<Path>) -> Open<Options> {
         Options::new().open(root)
     }
+
+    /// Sets the number of directories that the walk opens in all, with the root. A walk that has ended because it had opened
+    /// enough goes on: its next batch is no more `None`. `stats().waiting` is then not zero.
+    ///
+    /// ```
+    /// let mut walk = nowait::walk::Options::new().max_directories(1).blocking_open("..")?;
+    /// while let Some(batch) = walk.blocking_batch() {
+    ///     assert_eq!(batch?.dir().depth(), 0);
+    /// }
+    /// assert!(walk.stats().waiting > 0);
+    /// walk.set_max_directories(3);
+    /// while let Some(batch) = walk.blocking_batch() {
+    ///     println!("{}", batch?.dir().path().display());
+    /// }
+    /// assert_eq!(walk.stats().directories, 3);
+    /// # Ok::<(), nowait::Error>(())
+    /// ```
+    pub fn set_max_directories(&self, directories: u64) {
+        self.set_most(directories);
+    }
 }
 
 impl Source for Tree {
@@ -269,6 +298,10 @@ impl Source for Tree {
             scan: stats.scan.with(work),
             ..stats
         }
+    }
+
+    fn set_max_directories(&mut self, most: u64) {
+        self.set_max_directories(most);
     }
 }
 

@@ -17,6 +17,9 @@ pub(crate) trait Source: Job<Out = Batch> {
     type Stats: Default + 'static;
 
     fn stats(&self, work: task_group::Stats) -> Self::Stats;
+
+    /// Sets the number of directories that may be opened. A scan has one.
+    fn set_max_directories(&mut self, _most: u64) {}
 }
 
 /// The group of a scan or a walk, without the type of its job.
@@ -24,6 +27,7 @@ trait Results<S>: Cancel {
     fn next(&self) -> Option<Result<Batch>>;
     fn poll(&self, cx: &Context<'_>) -> Poll<Option<Result<Batch>>>;
     fn stats(&self) -> S;
+    fn set_max_directories(&self, most: u64);
 }
 
 impl<J: Source> Results<J::Stats> for TaskGroup<J> {
@@ -37,6 +41,10 @@ impl<J: Source> Results<J::Stats> for TaskGroup<J> {
 
     fn stats(&self) -> J::Stats {
         self.inspect(J::stats).unwrap_or_default()
+    }
+
+    fn set_max_directories(&self, most: u64) {
+        self.update(|job| job.set_max_directories(most));
     }
 }
 
@@ -60,6 +68,10 @@ impl<S> Entries<S> {
     /// The work done so far. All values are zero in a forked child.
     pub fn stats(&self) -> S {
         self.group.stats()
+    }
+
+    pub(crate) fn set_most(&self, directories: u64) {
+        self.group.set_max_directories(directories);
     }
 
     /// Returns the next entries of one directory, or `None` at the end. Blocks.

@@ -8,6 +8,8 @@ use crate::scan;
 pub struct Stats {
     /// Directories that were opened.
     pub directories: u64,
+    /// Directories that were found, and wait to be opened.
+    pub waiting: u64,
     /// Directories that were removed before they could be opened.
     pub vanished: u64,
     /// The statistics of a scan, summed over all directories.

@@ -44,6 +44,8 @@ pub(super) struct Tree {
     /// `None` when no directory remains to be opened.
     opener: Option<Arc<Opener>>,
     workers: usize,
+    /// The number of directories that may be opened.
+    max_directories: u64,
     /// Directories that have been found and not yet opened.
     waiting: WaitingList,
     open: Vec<Branch>,
@@ -120,6 +122,7 @@ impl Tree {
         Tree {
             workers: branch.progress.max_workers(),
             descriptors: config.descriptors,
+            max_directories: config.max_directories,
             may_wait: true,
             opener: Some(Arc::new(Opener::of(root.clone(), config.scan.follows()))),
             config: Arc::new(config),
@@ -141,6 +144,7 @@ impl Tree {
         let open = self.open.iter().map(|branch| branch.progress.stats());
         Stats {
             scan: open.fold(self.stats.scan, scan::Stats::plus),
+            waiting: (self.waiting.len() + self.opening) as u64,
             ..self.stats
         }
     }
@@ -184,10 +188,16 @@ impl Tree {
         }
     }
 
+    /// Sets the number of directories that may be opened.
+    pub(super) fn set_max_directories(&mut self, most: u64) {
+        self.max_directories = most;
+    }
+
     fn may_open(&self) -> bool {
         let allowed = self.allowed();
         let room = allowed.list && allowed.split;
         !self.waiting.is_empty()
+            && self.stats.directories + (self.opening as u64) < self.max_directories
             && (room || (self.open.is_empty() && self.opening == 0 && allowed.list))
     }
 

@@ -182,6 +182,44 @@ fn depth_is_limited() {
     }
 }
 
+/// A walk that has opened enough directories goes on if it may open more.
+#[test]
+fn the_number_of_directories_is_limited() {
+    let root = scratch();
+    for path in ["a/b/c", "a/d", "e", "f/g"] {
+        std::fs::create_dir_all(root.path().join(path)).unwrap();
+        std::fs::write(root.path().join(path).join("file"), "").unwrap();
+    }
+    for engine in engines() {
+        for blocking in [true, false] {
+            let options = options(&engine).max_directories(0);
+            let mut walk = options.blocking_open(root.path()).unwrap();
+            let mut entries = HashSet::new();
+            for most in 1..10 {
+                walk.set_max_directories(most);
+                loop {
+                    let batch = match blocking {
+                        true => walk.blocking_batch(),
+                        false => pollster::block_on(walk.batch()),
+                    };
+                    let Some(batch) = batch else { break };
+                    for entry in batch.unwrap().iter() {
+                        assert!(
+                            entries.insert(entry.path()),
+                            "{} twice",
+                            entry.path().display()
+                        );
+                    }
+                }
+                let stats = walk.stats();
+                assert_eq!(stats.directories, most.min(8));
+                assert_eq!(stats.waiting > 0, most < 8, "{stats:?}");
+            }
+            assert_eq!(entries.len(), 7 + 4);
+        }
+    }
+}
+
 #[test]
 fn a_filter_keeps_directories_from_being_entered() {
     let root = scratch();
