@@ -27,7 +27,7 @@ use nowait_page_cache::Leases;
 
 use crate::directory::Id;
 use crate::evictions::{Evictions, Sums, add_sums, mounts};
-use crate::kept_file::{self, KeptFile, ReadAheadFiles, open_path};
+use crate::kept_file::{self, KeptFile, ReadAheadFiles, look, open_path};
 use crate::process::{OtherRights, Process};
 use crate::readahead::Readahead;
 use crate::renamed::Renamed;
@@ -187,6 +187,7 @@ impl State {
             Kind::Surveyed => {
                 self.processes.add(event.tid);
                 let path = self.path_of(event);
+                self.forget_if_removed(event, &path);
                 match self.files.get_mut(&event.id) {
                     None => self.opened(event, &path),
                     Some(file) => {
@@ -224,13 +225,45 @@ impl State {
         }
         let channel = self.channel.clone();
         let _opens = channel.begin_opens();
-        let Some(id) = open_path(&path).as_ref().and_then(kept_file::id) else {
-            return;
+        let Some((id, _, is_directory)) = look(&path) else {
+            // Perhaps a directory, and one above it was renamed meanwhile.
+            return self.renamed.directory_is_named(path, false);
         };
-        if let Some(file) = self.files.get_mut(&id) {
+        if is_directory {
+            self.directory_is_named(id, path);
+        } else if let Some(file) = self.files.get_mut(&id) {
             file.is_named(&path);
         } else {
             self.renamed.is_named(id, path);
+        }
+    }
+
+    /// A directory has got another path, and so have those below it.
+    fn directory_is_named(&mut self, id: Id, path: PathBuf) {
+        if let Some(before) = self.directories.get(&key(id)).cloned() {
+            for directory in self.directories.values_mut() {
+                if let Ok(below) = directory.strip_prefix(&before) {
+                    *directory = path.join(below);
+                }
+            }
+        }
+        self.renamed.directory_is_named(path, true);
+    }
+
+    /// Forgets a file if the one that the program has opened is another one with the same number.
+    fn forget_if_removed(&mut self, event: &Event, named: &[u8]) {
+        let Some(file) = self.files.get(&event.id) else {
+            return;
+        };
+        let path = self.absolute(event, named);
+        let channel = self.channel.clone();
+        let _opens = channel.begin_opens();
+        if path.is_absolute()
+            && let Some((id, created, _)) = look(&path)
+            && id == event.id
+            && !file.is_still(created)
+        {
+            self.files.remove(&event.id);
         }
     }
 
@@ -294,18 +327,21 @@ impl State {
         let file = file.or_else(|| by_number().and_then(new));
         match file.or_else(|| as_process().and_then(new)) {
             Some(file) => self.insert(event.id, file),
-            None if path.is_absolute() => self.renamed.add(event.id, path, surveyed),
+            None if path.is_absolute() => self.renamed.add(event.id, None, path, surveyed),
             None => {}
         }
     }
 
     /// Looks for files that were renamed before their events were handled, or before they were evicted.
     fn find_renamed(&mut self) {
-        let channel = self.channel.clone();
-        let _opens = channel.begin_opens();
-        for file in self.renamed.find() {
+        let (found, lost) = {
+            let _opens = self.channel.begin_opens();
+            self.renamed.find()
+        };
+        for file in found {
             self.insert(file.id, file);
         }
+        lost.into_iter().for_each(|id| self.channel.free(id));
     }
 
     fn insert(&mut self, id: Id, file: KeptFile) {
@@ -343,12 +379,12 @@ impl State {
                 return true;
             }
             if let Some(position) = uses.position(*id) {
-                file.evict_behind(position);
+                file.evict_behind(position, uses.path(*id));
                 return true;
             }
             let is_over = !file.is_read_ahead && file.evict(now);
             if is_over && let Some((path, surveyed)) = file.path_if_renamed() {
-                renamed.add(*id, path, surveyed);
+                renamed.add(*id, file.created, path.to_owned(), surveyed.clone());
             } else if is_over {
                 add_sums(sums, file, file.is_clean().then_some(0));
                 channel.free(*id);
@@ -363,13 +399,12 @@ impl State {
     fn finish(&mut self, deadline: Instant) {
         const ROUNDS: u32 = 7;
         const READS: Duration = Duration::from_secs(2);
-        let channel = self.channel.clone();
-        let _opens = channel.begin_opens();
         let end_of_reads = Instant::now() + READS;
         let mut pause = Duration::from_millis(1);
         for round in 0.. {
             let is_last = Instant::now() >= deadline;
             let (sums, renamed) = (&mut self.sums, &mut self.renamed);
+            let opens = self.channel.begin_opens();
             let mut leases = Leases::now();
             self.files.retain(|id, file| {
                 if leases.has(*id) {
@@ -380,7 +415,7 @@ impl State {
                 if left.is_none()
                     && let Some((path, surveyed)) = file.path_if_renamed()
                 {
-                    renamed.add(*id, path, surveyed);
+                    renamed.add(*id, file.created, path.to_owned(), surveyed.clone());
                     return false;
                 }
                 let found = left.unwrap_or_default();
@@ -392,6 +427,7 @@ impl State {
                 }
                 !(is_over || is_last)
             });
+            drop(opens);
             self.find_renamed();
             if self.files.is_empty() || is_last {
                 break;

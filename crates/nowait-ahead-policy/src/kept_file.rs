@@ -23,8 +23,8 @@ pub struct KeptFile {
     /// (fcntl(2)), or from unmounting the filesystem, and would keep the space of a removed file.
     path: PathBuf,
     pub id: Id,
-    /// The time of its creation, if the filesystem has one. A file that is created later may have the number of this one.
-    created: Option<(i64, u32)>,
+    /// A file that is created later may have the number of this one.
+    pub created: Created,
     /// The ID of the mount.
     pub mount: u64,
     /// The pages that were resident before the program could read them.
@@ -46,6 +46,9 @@ pub struct KeptFile {
     /// The time of the next attempt.
     next: Instant,
 }
+
+/// The time of the creation of a file, in seconds and nanoseconds. `None` if its filesystem has none.
+pub type Created = Option<(i64, u32)>;
 
 /// The pages of a file after an eviction.
 #[derive(Clone, Copy, Debug, Default)]
@@ -153,6 +156,11 @@ impl KeptFile {
         }
     }
 
+    /// Returns false if a later file has the number of this one.
+    pub fn is_still(&self, created: Created) -> bool {
+        self.created == created
+    }
+
     /// Returns true if the file was created before a time. A file that was created later may have the number of a removed one.
     /// Without a birth time on its filesystem it is not known to have been.
     pub fn is_older_than(&self, time: SystemTime) -> bool {
@@ -166,19 +174,21 @@ impl KeptFile {
     }
 
     /// The path and the survey of a file that is not there any more, but may have been renamed.
-    pub fn path_if_renamed(&self) -> Option<(PathBuf, Surveyed)> {
+    pub fn path_if_renamed(&self) -> Option<(&Path, &Surveyed)> {
         let is_gone = !self.is_clean() && self.find().is_none();
-        is_gone.then(|| (self.path.clone(), self.surveyed.clone()))
+        is_gone.then_some((&self.path, &self.surveyed))
     }
 
-    /// Evicts the windows before `position`, which the program has read or written.
-    pub fn evict_behind(&mut self, position: u64) {
+    /// Evicts the windows before `position`, which the program has read or written. `open` is the path of a descriptor of the
+    /// program: the file may have no name any more.
+    pub fn evict_behind(&mut self, position: u64, open: Option<&Path>) {
         let end = position / WINDOW * WINDOW;
         (self.clean, self.is_evicted, self.complete) = (0, false, 0);
         if end <= self.evicted_to {
             return;
         }
-        if let Some(fd) = self.open() {
+        let by_descriptor = || reopen_at(open?).filter(|file| self.is(file));
+        if let Some(fd) = self.open().or_else(by_descriptor) {
             self.evict_to(&fd, end);
             self.evicted_to = end;
         }
@@ -347,9 +357,16 @@ fn id_of(stat: &Statx) -> Id {
     )
 }
 
-fn created(stat: &Statx) -> Option<(i64, u32)> {
+fn created(stat: &Statx) -> Created {
     let is_known = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
     is_known.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec))
+}
+
+/// The file at a path: its device and inode number, the time of its creation, and true if it is a directory.
+pub fn look(path: &Path) -> Option<(Id, Created, bool)> {
+    let stat = stat(&open_path(path)?)?;
+    let is_directory = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::Directory;
+    Some((id_of(&stat), created(&stat), is_directory))
 }
 
 /// Returns true if the file was changed so recently that the kernel may not have begun to write it.
@@ -383,10 +400,15 @@ pub fn open_path(path: &Path) -> Option<OwnedFd> {
     openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS).ok()
 }
 
-/// Opens a regular file for reading. A lease of another process breaks, but is not waited for.
+/// Opens a regular file for reading.
 fn reopen(file: &OwnedFd) -> Option<OwnedFd> {
+    reopen_at(Path::new(&proc_path(file)))
+}
+
+/// The same by a path in proc(5). A lease of another process breaks, but is not waited for.
+fn reopen_at(path: &Path) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    open(proc_path(file), flags, Mode::empty()).ok()
+    open(path, flags, Mode::empty()).ok()
 }
 
 #[cfg(test)]

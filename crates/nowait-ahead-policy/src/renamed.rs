@@ -1,6 +1,7 @@
-//! Surveyed files that are not at their paths: the program has renamed or removed them.
+//! Surveyed files that are not at their paths: the program has renamed or removed them, or a directory above.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
@@ -9,17 +10,24 @@ use std::time::SystemTime;
 use nowait_ahead_channel::Missing;
 
 use crate::directory::Id;
-use crate::kept_file::{KeptFile, open_path};
+use crate::kept_file::{Created, KeptFile, open_path};
 use crate::surveyed::Surveyed;
 
-/// The files, by inode number.
+/// The files, and the new paths of directories.
 #[derive(Default)]
-pub struct Renamed(HashMap<u64, Missed>);
+pub struct Renamed {
+    /// By inode number.
+    files: HashMap<u64, Missed>,
+    directories: VecDeque<PathBuf>,
+}
 
 struct Missed {
     id: Id,
     path: PathBuf,
     surveyed: Surveyed,
+    /// The time of its creation. `None` if the file was never found, or if its filesystem has none: then it was created before
+    /// `added`.
+    created: Created,
     added: SystemTime,
     /// It was looked for, and not found. An event may still report its name.
     was_sought: bool,
@@ -27,22 +35,25 @@ struct Missed {
 
 /// The maximum number of files. A program may make and remove any number.
 const MAX: usize = 10_000;
+/// The maximum number of directories.
+const MAX_DIRECTORIES: usize = 16;
 
 impl Renamed {
     /// Adds a file that is not at this path.
-    pub fn add(&mut self, id: Id, path: PathBuf, surveyed: Surveyed) {
-        if self.0.len() >= MAX {
-            self.0.retain(|_, file| !file.was_sought);
+    pub fn add(&mut self, id: Id, created: Created, path: PathBuf, surveyed: Surveyed) {
+        if self.files.len() >= MAX {
+            self.files.retain(|_, file| !file.was_sought);
         }
-        if self.0.len() < MAX {
+        if self.files.len() < MAX {
             let missed = Missed {
                 id,
                 path,
                 surveyed,
+                created,
                 added: SystemTime::now(),
                 was_sought: false,
             };
-            self.0.insert(id.1, missed);
+            self.files.insert(id.1, missed);
         }
     }
 
@@ -50,6 +61,23 @@ impl Renamed {
     pub fn is_named(&mut self, id: Id, path: PathBuf) {
         if let Some(file) = self.get(id) {
             (file.path, file.was_sought) = (path, false);
+        }
+    }
+
+    /// A directory has this path, which an event has reported. If it `is_there` no more, it may be below one that is reported next.
+    pub fn directory_is_named(&mut self, path: PathBuf, is_there: bool) {
+        // Others may be below it, and have other paths now.
+        let renamed = VecDeque::from([path]);
+        let others = self.directories.iter();
+        let moved = others.flat_map(|other| new_paths(&renamed, other));
+        let moved: Vec<PathBuf> = moved.filter(|path| path.is_dir()).collect();
+        self.directories.extend(moved.into_iter().chain(renamed));
+        let excess = self.directories.len().saturating_sub(MAX_DIRECTORIES);
+        self.directories.drain(..excess);
+        // Some may be below it.
+        if is_there {
+            let files = self.files.values_mut();
+            files.for_each(|file| file.was_sought = false);
         }
     }
 
@@ -61,49 +89,79 @@ impl Renamed {
     }
 
     fn get(&mut self, id: Id) -> Option<&mut Missed> {
-        self.0.get_mut(&id.1).filter(|file| file.id == id)
+        self.files.get_mut(&id.1).filter(|file| file.id == id)
     }
 
-    /// Looks for the files whose paths are new, in the directories of these paths. The path of a file that was made by O_TMPFILE is
-    /// that of the directory.
-    pub fn find(&mut self) -> Vec<KeptFile> {
-        // Another file may have the number of one that was removed.
+    /// Looks for the files whose paths are new, in the directories of these paths, and in directories that were renamed. The path of
+    /// a file that was made by O_TMPFILE is that of the directory. Returns the files that were found, and the IDs of the others.
+    pub fn find(&mut self) -> (Vec<KeptFile>, Vec<Id>) {
         let (mut sought, mut directories) = (HashSet::new(), Vec::new());
-        for (inode, file) in self.0.iter_mut().filter(|(_, file)| !file.was_sought) {
+        let mut found = Vec::new();
+        for (inode, file) in self.files.iter_mut().filter(|(_, file)| !file.was_sought) {
             file.was_sought = true;
             sought.insert(*inode);
             let path = file.path.as_path();
-            directories.extend(
-                [Some(path), path.parent()]
-                    .into_iter()
-                    .flatten()
-                    .map(Path::to_owned),
-            );
+            let new = new_paths(&self.directories, path);
+            if let Some(kept) = new.into_iter().find_map(|path| file.at(&path)) {
+                found.push(kept);
+                continue;
+            }
+            let parents = [Some(path), path.parent()].into_iter().flatten();
+            directories.extend(parents.map(Path::to_owned));
         }
         directories.sort_unstable();
         directories.dedup();
-        let mut found = Vec::new();
         for directory in directories {
             for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
                 if sought.contains(&entry.ino())
-                    && let Some(file) = self.0.get(&entry.ino())
-                    && let Some(opened) = open_path(&entry.path())
-                    && let Some(kept) = KeptFile::new(&opened, file.id, file.surveyed.clone())
-                    && kept.is_older_than(file.added)
+                    && let Some(file) = self.files.get(&entry.ino())
+                    && let Some(kept) = file.at(&entry.path())
                 {
-                    self.0.remove(&entry.ino());
                     found.push(kept);
                 }
             }
         }
-        found
+        for file in &found {
+            sought.remove(&file.id.1);
+            self.files.remove(&file.id.1);
+        }
+        let lost = sought
+            .into_iter()
+            .filter_map(|inode| self.files.get(&inode));
+        let lost = lost.map(|file| file.id).collect();
+        (found, lost)
     }
+}
+
+impl Missed {
+    /// The file, if it is at a path. Another file may have the number of one that was removed.
+    fn at(&self, path: &Path) -> Option<KeptFile> {
+        let kept = KeptFile::new(&open_path(path)?, self.id, self.surveyed.clone())?;
+        let is_same = match self.created {
+            Some(created) => kept.created == Some(created),
+            None => kept.is_older_than(self.added),
+        };
+        is_same.then_some(kept)
+    }
+}
+
+/// The paths that a file may have if a directory above it has one of these paths now.
+fn new_paths(directories: &VecDeque<PathBuf>, path: &Path) -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    let names: Vec<&OsStr> = path.iter().collect();
+    for directory in directories.iter().rev() {
+        for first in 1..names.len() {
+            let below: PathBuf = names[first..].iter().collect();
+            paths.push(directory.join(below));
+        }
+    }
+    paths
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kept_file::id as id_of;
+    use crate::kept_file::look;
     use crate::ranges::Ranges;
 
     #[test]
@@ -119,14 +177,16 @@ mod tests {
             fs::create_dir(path.parent().unwrap()).unwrap();
         }
         fs::write(&after, [7; 5000]).unwrap();
-        let id = id_of(&open_path(&after).unwrap()).unwrap();
+        let (id, ..) = look(&after).unwrap();
         let mut renamed = Renamed::default();
-        renamed.add(id, before, Surveyed::whole(Ranges::all()));
-        assert!(renamed.find().is_empty());
+        renamed.add(id, None, before, Surveyed::whole(Ranges::all()));
+        let (found, lost) = renamed.find();
+        assert!(found.is_empty());
+        assert_eq!(lost, [id]);
         renamed.is_named(id, after);
-        let found = renamed.find();
+        let (found, lost) = renamed.find();
         assert_eq!(found.iter().map(|file| file.id).collect::<Vec<_>>(), [id]);
-        assert!(renamed.find().is_empty() && renamed.0.is_empty());
+        assert!(lost.is_empty() && renamed.files.is_empty());
     }
 
     /// Its pages may have been resident.
@@ -136,12 +196,35 @@ mod tests {
         let directory = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
         let path = directory.path().join("file");
         fs::write(&path, [7; 5000]).unwrap();
-        let id = id_of(&open_path(&path).unwrap()).unwrap();
+        let (id, ..) = look(&path).unwrap();
         let mut renamed = Renamed::default();
-        renamed.add(id, path, Surveyed::whole(Ranges::all()));
+        renamed.add(id, None, path.clone(), Surveyed::whole(Ranges::all()));
         if let Some(file) = renamed.get(id) {
             file.added -= std::time::Duration::from_secs(3600);
         }
-        assert!(renamed.find().is_empty());
+        assert!(renamed.find().0.is_empty());
+        // The time of its creation was known.
+        let (_, created, _) = look(&path).unwrap();
+        for (created, found) in [(Some((1, 2)), 0), (created, 1)] {
+            let mut renamed = Renamed::default();
+            renamed.add(id, created, path.clone(), Surveyed::whole(Ranges::all()));
+            assert_eq!(renamed.find().0.len(), found);
+        }
+    }
+
+    #[test]
+    fn a_file_below_a_renamed_directory_is_found() {
+        let program = std::env::current_exe().unwrap();
+        let directory = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+        let at = |path: &str| directory.path().join(path);
+        fs::create_dir_all(at("new/below")).unwrap();
+        fs::write(at("new/below/file"), [7; 5000]).unwrap();
+        let (id, created, _) = look(&at("new/below/file")).unwrap();
+        let mut renamed = Renamed::default();
+        renamed.directory_is_named(at("new"), true);
+        renamed.directory_is_named(at("other"), false);
+        let surveyed = Surveyed::whole(Ranges::all());
+        renamed.add(id, created, at("old/below/file"), surveyed);
+        assert_eq!(renamed.find().0.len(), 1);
     }
 }

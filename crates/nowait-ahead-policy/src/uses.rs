@@ -29,6 +29,8 @@ pub struct Processes {
 pub struct Uses {
     /// Of some open files, the lowest position at which one is read or written.
     positions: HashMap<Id, u64>,
+    /// The paths in proc(5) of descriptors of the files whose position is wanted.
+    paths: HashMap<Id, PathBuf>,
     /// The inode numbers of mapped files. proc(5) has another device than stat(2) for files of
     /// btrfs, and of some overlays. So a file on another device may count as mapped.
     mapped: HashSet<u64>,
@@ -41,6 +43,11 @@ impl Uses {
             true => Some(0),
             false => self.positions.get(&id).copied(),
         }
+    }
+
+    /// A path in proc(5) that leads to an open file although it has no name.
+    pub fn path(&self, id: Id) -> Option<&Path> {
+        self.paths.get(&id).map(PathBuf::as_path)
     }
 
     fn add(&mut self, id: Id, position: u64) {
@@ -183,7 +190,11 @@ fn descriptors(process: u32, is_large: &impl Fn(Id) -> bool, uses: &mut Uses) ->
             stat.stx_ino,
         );
         let position = match is_large(id) {
-            true => position(&directory, entry.file_name().to_str().unwrap_or_default()),
+            true => {
+                let name = entry.file_name().to_str().unwrap_or_default();
+                uses.paths.insert(id, format!("{path}/{name}").into());
+                position(&directory, name)
+            }
             false => None,
         };
         uses.add(id, position.unwrap_or(0));

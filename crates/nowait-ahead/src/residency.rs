@@ -65,7 +65,7 @@ impl File<'_> {
     }
 
     /// Sets the bits of pages of a window that are not resident, and counts them. `resident` is the number of those that are. If it
-    /// is another one at the end, the pages are looked for again, each by a call of its own.
+    /// is another one at the end, another process reads the file or the kernel reclaims it: then each part is asked for.
     fn count_missing(
         &self,
         window: &Range<u64>,

@@ -144,9 +144,15 @@ impl Files {
     }
 }
 
+#[derive(Clone)]
 struct Random(u64);
 
 impl Random {
+    /// Another one, which makes the same choices each time that it is cloned.
+    fn split(&mut self) -> Random {
+        Random(self.below(u64::MAX))
+    }
+
     fn below(&mut self, end: u64) -> u64 {
         self.0 = self
             .0
@@ -235,8 +241,9 @@ fn random_use(at: &Path, writes: bool, command: Mechanism) {
     for _ in 0..3 {
         let script = random_script(&mut random, &names, writes);
         let what = format!("seed {seed}, {script}");
+        let arrangement = random.split();
         files.stay_as_they_are(&what, |files| {
-            files.arrange(&mut random);
+            files.arrange(&mut arrangement.clone());
             let begun = Instant::now();
             run_well(command(&script).current_dir(at));
             let may_be_dirty = begun.elapsed() >= LONGEST;
@@ -410,10 +417,11 @@ fn real_programs(made: Mechanism, programs: &[Program]) {
         if !is_there(program) {
             continue;
         }
+        let arrangement = random.split();
         files.stay_as_they_are(name, |files| {
             let _ = fs::remove_dir_all(at.join("out"));
             fs::create_dir(at.join("out")).unwrap();
-            files.arrange(&mut random);
+            files.arrange(&mut arrangement.clone());
             run_well(prepared(&mut made(script), at));
         });
         let script = "find out -type f -size +0 | xargs -r \"$0\" fincore -b -n -o res";
@@ -478,8 +486,9 @@ fn files_that_are_moved_removed_and_mapped_are_evicted() {
         "exec 3<a; sleep 0.1; (exec cat <&3 >/dev/null)",
         &format!("{} a", word(&maps)),
     ] {
+        let arrangement = random.split();
         files.stay_as_they_are(script, |files| {
-            files.arrange(&mut random);
+            files.arrange(&mut arrangement.clone());
             run_well(surveys(&[], script).current_dir(at));
         });
     }
@@ -595,8 +604,9 @@ fn files_with_several_descriptors_are_evicted_when_all_are_closed() {
         "posix_spawn",
         "threads",
     ] {
+        let arrangement = random.split();
         files.stay_as_they_are(how, |files| {
-            files.arrange(&mut random);
+            files.arrange(&mut arrangement.clone());
             let script = format!("{} {how} f*", word(&program));
             run_well(surveys(&[], &script).current_dir(at));
         });
@@ -1047,6 +1057,94 @@ fn standard_input_and_output_are_surveyed() {
         );
         run_well(&mut shell);
     });
+}
+
+/// It has no name by which it could be opened.
+#[test]
+fn a_large_file_is_evicted_behind_its_reader_although_it_was_removed() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    let file = File::open(cold(at.join("file"), 64 * MIB)).unwrap();
+    let script = "exec 3<file; rm file; cat <&3 >/dev/null; >was-read; \
+                  while [ ! -e go ]; do sleep 0.01; done";
+    let mut command = surveys(&[], script);
+    let mut run = command.current_dir(at).spawn().unwrap();
+    program::wait_until("the program has read the file", || {
+        at.join("was-read").exists()
+    });
+    let resident = || {
+        let map = page_map(&file, 0..u64::MAX).unwrap().known();
+        let map = map.expect("residency");
+        map.resident()
+            .map(|range| range.end - range.start)
+            .sum::<u64>()
+    };
+    program::wait_until("the file is evicted", || resident() <= 8 * MIB);
+    fs::write(at.join("go"), "").unwrap();
+    assert!(run.wait().unwrap().success());
+}
+
+/// The files were surveyed under their old names.
+#[test]
+fn files_below_a_renamed_directory_are_evicted() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let at = directory.path();
+    let from = cold(at.join("from"), 9 * MIB);
+    let mut files = Files::new([from]);
+    for script in [
+        "mkdir -p t/below; cp from t/below; cp from t; mv t new",
+        "mkdir -p t/below; cat from >t/below/file; mv t/below t/other; mv t new",
+        "mkdir -p t/below; (cd t/below; cp ../../from .; mv ../../t ../../new; cp ../../from second)",
+    ] {
+        files.stay_as_they_are(script, |files| {
+            let _ = fs::remove_dir_all(at.join("new"));
+            files.arrange(&mut Random(3));
+            run_well(surveys(&[], script).current_dir(at));
+            let mut found = 0;
+            let mut waiting = vec![at.join("new")];
+            while let Some(path) = waiting.pop() {
+                if path.is_dir() {
+                    waiting.extend(fs::read_dir(path).unwrap().map(|it| it.unwrap().path()));
+                    continue;
+                }
+                found += 1;
+                assert_eq!(pages(&path), BTreeSet::new(), "{script}: {path:?}");
+            }
+            assert!(found > 0);
+        });
+    }
+}
+
+/// The numbers of removed files are given to others.
+#[test]
+fn later_files_with_the_numbers_of_removed_ones_stay() {
+    if !is_root() {
+        return;
+    }
+    let mount = mounted!(Filesystem::Ext4);
+    let at = mount.path();
+    let script = "for n in $(seq 20); do head -c 100000 /dev/zero >a$n; done; rm a*; \
+                  >removed; while [ ! -e made ]; do sleep 0.01; done";
+    let mut command = surveys(&[], script);
+    let mut run = command.current_dir(at).spawn().unwrap();
+    program::wait_until("files were removed", || at.join("removed").exists());
+    let paths = (0..20).map(|n| cold(at.join(format!("b{n}")), 100_000));
+    let paths: Vec<PathBuf> = paths.collect();
+    let mut files = Files::new(paths.clone());
+    for path in &paths {
+        touch(path, 0..100_000);
+    }
+    files.note();
+    fs::write(at.join("made"), "").unwrap();
+    assert!(run.wait().unwrap().success());
+    let compared = files.compare("removed");
+    assert!(compared.is_ok(), "{compared:?}");
 }
 
 /// The program opens some of the files that are read ahead of it.
