@@ -50,9 +50,12 @@ const MIN_CONTROLS: u32 = 4;
 const MIN_CONTROL_STATS: u64 = 64;
 
 impl Comparison {
-    /// Notes that the program has entered a directory.
+    /// Notes that the program has entered a directory. The time in the one before counts if this one was read ahead: otherwise the
+    /// program may have waited for this one.
     pub fn entered(&mut self, event: &Event, treatment: Treatment) {
-        if let Some((before, time, stats)) = self.current.take() {
+        if let Some((before, time, stats)) = self.current.take()
+            && treatment == Treatment::ReadAhead
+        {
             let (time, stats) = (
                 event.time.saturating_sub(time),
                 event.stats.saturating_sub(stats),
@@ -165,7 +168,9 @@ mod tests {
         for n in 0..=directories {
             let (treatment, each) = match n % 16 {
                 0 => (Treatment::Control, control),
-                1 => (Treatment::None, 1_000_000),
+                // The program has waited for the next directory before it has entered it.
+                7 => (Treatment::ReadAhead, 1_000_000),
+                8 => (Treatment::None, 1_000_000),
                 _ => (Treatment::ReadAhead, read_ahead),
             };
             comparison.entered(&event(time, stats), treatment);

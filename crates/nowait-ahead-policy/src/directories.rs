@@ -62,12 +62,16 @@ struct TreeDirectory {
     entries: u64,
     /// The program has left it.
     is_passed: bool,
+    /// It is one of those that the program has opened.
+    is_opened: bool,
 }
 
 #[derive(Debug)]
 struct Tree {
     root: Id,
     depth: Depth,
+    /// The tree that has the subdirectories which this walk finds. `None` if they are of no interest.
+    owner: Option<usize>,
     /// The number of the program's calls of stat(2) in the tree before it left. `None` if they are
     /// not counted.
     stats: Option<u64>,
@@ -75,7 +79,7 @@ struct Tree {
     read: u64,
     /// The number of those in directories that the program has left.
     passed: u64,
-    /// The number of directories that the program has opened since the walk began.
+    /// The number of directories of the walk that the program has opened, before or after the walk.
     opened: u64,
     /// The order in which the program opens directories that the walk has found.
     siblings: Siblings,
@@ -113,6 +117,7 @@ impl TreeDirectory {
             tree,
             entries: 0,
             is_passed: false,
+            is_opened: false,
         }
     }
 }
@@ -122,6 +127,14 @@ impl Directories {
     /// program's calls of stat(2) so far, if they are counted.
     pub fn add_tree(&mut self, root: Id, depth: Depth, stats: Option<u64>) -> usize {
         let tree = self.trees.len();
+        // The program is in a directory to which the walk of its tree has not come.
+        let above = self.known.get(&root).map(|directory| directory.tree);
+        let owner = match depth {
+            Depth::All => Some(tree),
+            Depth::One => {
+                above.filter(|&tree| self.is_limited(tree) && self.trees[tree].is_running)
+            }
+        };
         self.running.push(tree);
         self.known.insert(root, TreeDirectory::of(tree));
         self.controls.remove(&root);
@@ -129,6 +142,7 @@ impl Directories {
         self.trees.push(Tree {
             root,
             depth,
+            owner,
             stats: stats.map(|_| 0),
             read: 0,
             passed: 0,
@@ -216,12 +230,23 @@ impl Directories {
         if let Some(tree) = tree {
             self.leave(tree, id);
             self.trees[tree].current = Some((id, stats));
-            self.trees[tree].opened += u64::from(is_first);
+            if is_first {
+                self.count_opened(id);
+            }
         }
         for &tree in &self.running {
             self.trees[tree].siblings.opened(id);
         }
         self.state_of(id)
+    }
+
+    /// The program has opened a directory that a walk has found. It is counted once.
+    fn count_opened(&mut self, id: Id) {
+        if let Some(directory) = self.known.get_mut(&id)
+            && !std::mem::replace(&mut directory.is_opened, true)
+        {
+            self.trees[directory.tree].opened += 1;
+        }
     }
 
     /// Returns the state of a directory.
@@ -255,7 +280,7 @@ impl Directories {
         if owner == tree || !self.trees[owner].is_running {
             let directory = self.known.entry(id).or_insert(TreeDirectory::of(tree));
             if directory.tree != tree {
-                (directory.tree, directory.entries) = (tree, 0);
+                (directory.tree, directory.entries, directory.is_opened) = (tree, 0, false);
             }
             directory.entries += entries;
             let tree = &mut self.trees[tree];
@@ -265,9 +290,12 @@ impl Directories {
                 tree.passed += entries;
             }
         }
-        if self.trees[tree].depth == Depth::One {
-            return;
+        if self.opened.contains(&id) {
+            self.count_opened(id);
         }
+        let Some(tree) = self.trees[tree].owner else {
+            return;
+        };
         for entry in found.iter() {
             let Some(Ok(metadata)) = entry.metadata() else {
                 continue;
@@ -284,18 +312,32 @@ impl Directories {
         }
     }
 
-    /// Adds the order of subdirectories that a walk has found.
+    /// The tree in which the order of subdirectories counts that a walk has found.
+    pub fn order_counts_in(&self, tree: usize) -> Option<usize> {
+        let owner = self.trees[tree].owner?;
+        (self.is_limited(owner) && self.trees[owner].is_running).then_some(owner)
+    }
+
+    /// Adds the order of subdirectories that were found in a tree.
     pub fn add_order(&mut self, tree: usize, subdirectories: Subdirectories) {
-        self.trees[tree].siblings.add(subdirectories);
+        if self.trees[tree].is_running {
+            self.trees[tree].siblings.add(subdirectories);
+        }
+    }
+
+    /// Returns true if the program decides how far a walk goes.
+    fn is_limited(&self, tree: usize) -> bool {
+        let tree = &self.trees[tree];
+        tree.depth == Depth::All && tree.stats.is_some()
     }
 
     /// The number of directories that a walk may open, with the root. A program that finds files by their names, such as an
     /// interpreter that imports modules, opens few of the directories in a tree.
     pub fn max_directories(&self, number: usize) -> u64 {
-        let tree = &self.trees[number];
-        if tree.depth == Depth::One || tree.stats.is_none() {
+        if !self.is_limited(number) {
             return u64::MAX;
         }
+        let tree = &self.trees[number];
         let steps = tree.siblings.steps();
         let ahead = FIRST_DIRECTORIES.saturating_add(steps.saturating_mul(steps));
         (1 + tree.opened).saturating_add(ahead)
@@ -392,7 +434,9 @@ mod tests {
         let mut walk = options.blocking_open(path).unwrap();
         while let Some(Ok(found)) = walk.blocking_batch() {
             directories.add(tree, &found);
-            directories.add_order(tree, Subdirectories::of(&open, &found));
+            if let Some(tree) = directories.order_counts_in(tree) {
+                directories.add_order(tree, Subdirectories::of(&open, &found));
+            }
         }
     }
 
@@ -502,6 +546,50 @@ mod tests {
         assert_eq!(most(true, 0), 1 + FIRST_DIRECTORIES);
         assert_eq!(most(true, 11), 1 + 11 + FIRST_DIRECTORIES + 100);
         assert_eq!(most(false, 11), 1 + 11 + FIRST_DIRECTORIES);
+    }
+
+    /// The walk of the tree is in another directory.
+    #[test]
+    fn steps_in_a_directory_that_is_read_at_once_count_in_its_tree() {
+        let root = three_directories();
+        let path = |n: u32| root.path().join(format!("d0/{n}"));
+        (10..30).for_each(|n| fs::create_dir(path(n)).unwrap());
+        let mut directories = Directories::default();
+        let tree = directories.add_tree(id(root.path()), Depth::All, Some(0));
+        let options = walk::Options::new().metadata(StatxMask::BASIC_STATS);
+        let options = options.max_depth(1);
+        walk_into(&mut directories, tree, &options, root.path());
+        let here = root.path().join("d0");
+        directories.enter(id(&here), 0);
+        let one = directories.add_tree(id(&here), Depth::One, Some(0));
+        assert_eq!(directories.order_counts_in(one), Some(tree));
+        walk_into(&mut directories, one, &options, &here);
+        for n in 10..21 {
+            directories.enter(id(&path(n)), 0);
+        }
+        let most = directories.max_directories(tree);
+        assert!(most > 1 + 12 + FIRST_DIRECTORIES + 30, "{most}");
+        directories.end(tree);
+        assert_eq!(directories.order_counts_in(one), None);
+    }
+
+    /// A second walk comes through directories that the program has left.
+    #[test]
+    fn directories_that_the_program_has_opened_do_not_count() {
+        let root = three_directories();
+        let path = |n: u32| root.path().join(format!("d{n}"));
+        let mut directories = Directories::default();
+        for n in [0, 1] {
+            directories.enter(id(&path(n)), 0);
+        }
+        let tree = directories.add_tree(id(root.path()), Depth::All, Some(0));
+        let options = walk::Options::new().metadata(StatxMask::BASIC_STATS);
+        walk_into(&mut directories, tree, &options, root.path());
+        assert_eq!(directories.max_directories(tree), 1 + 2 + FIRST_DIRECTORIES);
+        for _ in 0..2 {
+            directories.enter(id(&path(2)), 0);
+        }
+        assert_eq!(directories.max_directories(tree), 1 + 3 + FIRST_DIRECTORIES);
     }
 
     #[test]

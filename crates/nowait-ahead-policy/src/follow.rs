@@ -42,6 +42,8 @@ pub struct Follower {
     /// The time since which the walks pause to check the comparison.
     paused: Option<Instant>,
     slow: SlowCalls,
+    /// The directory that the program has entered last, and its state at that time.
+    here: Option<(Id, DirectoryState)>,
     threads: Threads,
     disks: Disks,
     /// The device of the directory that was opened last. 0 at first.
@@ -114,6 +116,7 @@ impl Follower {
             comparison: Comparison::default(),
             paused: None,
             slow: SlowCalls::default(),
+            here: None,
             threads: Threads::default(),
             disks: Disks::default(),
             device: 0,
@@ -348,6 +351,7 @@ impl Follower {
     /// The program has entered a directory.
     fn entered(&mut self, event: &Event, id: Id) {
         let state = self.trees.entered(id);
+        self.here = Some((id, state));
         if event.time > 0 {
             self.comparison.entered(event, state.treatment());
         }
@@ -391,7 +395,12 @@ impl Follower {
         }
         match self.trees.state_of(directory.id) {
             DirectoryState::Queued | DirectoryState::Waiting => self.read_now(directory),
-            DirectoryState::Complete if is_slow => self.slow.useless_calls += 1,
+            // It was complete before the program came.
+            DirectoryState::Complete
+                if is_slow && self.here == Some((directory.id, DirectoryState::Complete)) =>
+            {
+                self.slow.useless_calls += 1
+            }
             DirectoryState::Unknown => {
                 let parent = directory.parent().map(|parent| parent.id);
                 if self.slow.add(directory.id, parent) {

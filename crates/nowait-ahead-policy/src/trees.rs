@@ -262,16 +262,9 @@ impl Trees {
         let trees = self.clone();
         // In a single directory the program may have come before, in the same order.
         let ends_if_cached = start.depth == Depth::All && !is_watched && self.0.files.is_none();
-        let is_followed = start.depth == Depth::All && !is_watched;
         let thread = std::thread::Builder::new().name("ahead".to_owned());
         let spawned = thread.spawn(move || {
-            trees.walk(
-                tree,
-                &root,
-                walk,
-                start.watches,
-                [is_followed, ends_if_cached],
-            );
+            trees.walk(tree, &root, walk, start.watches, ends_if_cached);
             trees.state().directories.end(tree);
         });
         let thread = spawned.inspect_err(|_| state.directories.end(tree))?;
@@ -312,15 +305,14 @@ impl Trees {
     }
 
     /// Walks a tree, and waits while it is far enough ahead of the program. It ends if the program
-    /// does nothing in the tree, and, with `ends_if_cached`, if the tree is cached. It `is_followed` if the order of the program
-    /// decides how far it goes.
+    /// does nothing in the tree, and, with `ends_if_cached`, if the tree is cached.
     fn walk(
         &self,
         tree: usize,
         root: &Arc<OwnedFd>,
         mut walk: nowait::Walk,
         mut watches: Option<Watches>,
-        [is_followed, ends_if_cached]: [bool; 2],
+        ends_if_cached: bool,
     ) {
         let max = self.max_ahead();
         let mut cached = Cached::new();
@@ -341,8 +333,12 @@ impl Trees {
                 watches.add(&found);
                 self.handle_watched(watches);
             }
-            self.state().directories.add(tree, &found);
-            if is_followed {
+            let order = {
+                let directories = &mut self.state().directories;
+                directories.add(tree, &found);
+                directories.order_counts_in(tree)
+            };
+            if let Some(tree) = order {
                 let subdirectories = Subdirectories::of(root, &found);
                 self.state().directories.add_order(tree, subdirectories);
             }
