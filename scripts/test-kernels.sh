@@ -17,8 +17,8 @@ kernels=(6.1 6.12 newest)
 # The other crates whose tests run, and their test programs.
 face_crates=(nowait-cli nowait-aio nowait-capi)
 faces=(nowait-cli.run nowait-cli.run_alone nowait-cli.run_calls nowait-cli.run_foreign nowait-cli.run_hostile
-    nowait-cli.run_keep_cache nowait-cli.run_learn nowait-cli.run_programs nowait-cli.run_surveys nowait-cli.doctor
-    nowait-aio.drop_in nowait-capi.capi)
+    nowait-cli.run_keep_cache nowait-cli.run_learn nowait-cli.run_programs nowait-cli.run_same nowait-cli.run_surveys
+    nowait-cli.doctor nowait-aio.drop_in nowait-capi.capi)
 # Test programs that are not run, because a guest does not have the source tree that they need.
 never=(tidy)
 # With --short: these test programs or modules of them ("nowait": the unit tests).
