@@ -173,7 +173,7 @@ fn what_a_program_inherits() {
         ),
         sh(
             "processes that run beside it",
-            "sleep 60 & echo $! >beside",
+            "sleep 60 & echo $! >beside; until grep -q sleep /proc/$!/comm; do :; done",
             "ps -o comm= --ppid $$ | grep -c sleep; kill $(cat beside); wait; echo ended",
         ),
     ]);
