@@ -8,8 +8,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nowait::residency::{Residency, page_map, page_size, residency};
 use nowait_ahead_channel::{Event, Missing};
+use nowait_page_cache::open_for_readahead;
 use rustix::fs::{
-    Advice, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fadvise,
+    Advice, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fadvise, fstat,
     makedev, open, openat2, readlink, statx,
 };
 
@@ -400,12 +401,18 @@ pub fn open_path(path: &Path) -> Option<OwnedFd> {
     openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS).ok()
 }
 
-/// Opens a regular file for reading.
+/// Opens a regular file, so that the program can get a lease for writing meanwhile. Where the kernel does not report residency by such
+/// a descriptor (before Linux 6.5), the file is opened for reading.
 fn reopen(file: &OwnedFd) -> Option<OwnedFd> {
-    reopen_at(Path::new(&proc_path(file)))
+    let stat = fstat(file).ok()?;
+    let opened = open_for_readahead(file, &stat).ok()?;
+    match cached(&opened, 0..1) {
+        Some(_) => Some(opened),
+        None => reopen_at(Path::new(&proc_path(file))),
+    }
 }
 
-/// The same by a path in proc(5). A lease of another process breaks, but is not waited for.
+/// Opens a regular file for reading by a path in proc(5). A lease of another process breaks, but is not waited for.
 fn reopen_at(path: &Path) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     open(path, flags, Mode::empty()).ok()
