@@ -108,8 +108,9 @@ const MAX_TREES: usize = 100_000;
 /// A walk may be so many inodes ahead of the program from its start, and so many more for each step of the program to the next
 /// directory.
 const AHEAD_PER_STEP: u64 = 4096;
-/// The number of directories that a walk may be ahead before the program goes to the next ones.
-const FIRST_DIRECTORIES: u64 = 16;
+/// The number of directories that a walk may be ahead before the program goes to the next ones. Later these are four times the square
+/// of the number of steps more.
+const FIRST_DIRECTORIES: u64 = 32;
 
 impl TreeDirectory {
     fn of(tree: usize) -> TreeDirectory {
@@ -219,8 +220,8 @@ impl Directories {
         }
     }
 
-    /// The program works in a directory, or has opened it.
-    pub fn enter(&mut self, id: Id, stats: u64) -> DirectoryState {
+    /// A thread of the program works in a directory, or has opened it.
+    pub fn enter(&mut self, id: Id, stats: u64, thread: u32) -> DirectoryState {
         let is_first = self.opened.len() < MAX_DIRECTORIES && self.opened.insert(id);
         let tree = self.known.get(&id).map(|directory| directory.tree);
         if let Some((before, _)) = self.here {
@@ -235,9 +236,16 @@ impl Directories {
             }
         }
         for &tree in &self.running {
-            self.trees[tree].siblings.opened(id);
+            self.trees[tree].siblings.opened(id, thread);
         }
         self.state_of(id)
+    }
+
+    /// A thread of the program waits in a directory. It need not have opened the directory.
+    pub fn waits(&mut self, id: Id, thread: u32) {
+        for &tree in &self.running {
+            self.trees[tree].siblings.waits(id, thread);
+        }
     }
 
     /// The program has opened a directory that a walk has found. It is counted once.
@@ -339,7 +347,7 @@ impl Directories {
         }
         let tree = &self.trees[number];
         let steps = tree.siblings.steps();
-        let ahead = FIRST_DIRECTORIES.saturating_add(steps.saturating_mul(steps));
+        let ahead = FIRST_DIRECTORIES.saturating_add((4 * steps).saturating_mul(steps));
         (1 + tree.opened).saturating_add(ahead)
     }
 
@@ -461,10 +469,10 @@ mod tests {
         assert_eq!(directories.state_of(id(&path(0))), DirectoryState::Read);
         assert_eq!(directories.state_of(id(&path(2))), DirectoryState::Control);
         assert_eq!(directories.trees[tree].read, 23);
-        assert_eq!(directories.enter(id(&path(0)), 3), DirectoryState::Read);
+        assert_eq!(directories.enter(id(&path(0)), 3, 1), DirectoryState::Read);
         assert!(is_far_ahead(&directories, tree, 21, 4));
         assert!(!is_far_ahead(&directories, tree, 22, 4));
-        directories.enter(id(&path(1)), 13);
+        directories.enter(id(&path(1)), 13, 1);
         assert_eq!(directories.trees[tree].passed, 10);
         directories.end(tree);
         assert_eq!(directories.state_of(id(&path(1))), DirectoryState::Complete);
@@ -501,7 +509,7 @@ mod tests {
         let options = options.max_depth(1);
         walk_into(&mut directories, all, &options, root.path());
         // A second walk reads the directory of the program, and the first one comes there, too.
-        directories.enter(id(&path(0)), 3);
+        directories.enter(id(&path(0)), 3, 1);
         let one = directories.add_tree(id(&path(0)), Depth::One, Some(3));
         assert_eq!(directories.state_of(id(&path(0))), DirectoryState::Starting);
         walk_into(&mut directories, one, &options, &path(0));
@@ -512,9 +520,9 @@ mod tests {
         assert_eq!(counts(&directories, one), (10, 0));
         assert_eq!(counts(&directories, all), (3, 0));
         // The program leaves it, and leaves the next one before the walk comes.
-        directories.enter(id(&path(1)), 13);
+        directories.enter(id(&path(1)), 13, 1);
         assert_eq!(counts(&directories, one), (10, 10));
-        directories.enter(id(&path(2)), 23);
+        directories.enter(id(&path(2)), 23, 1);
         walk_into(&mut directories, all, &options, &path(1));
         assert_eq!(counts(&directories, all), (13, 10));
         assert_eq!(directories.running(), 2);
@@ -535,16 +543,16 @@ mod tests {
             directories.trees[tree].read = 20_000;
             for n in 0..count {
                 let n = if in_order { n } else { n * 77 % 200 };
-                directories.enter(id(&path(n)), 0);
+                directories.enter(id(&path(n)), 0, 1);
                 // Again.
-                directories.enter(id(&path(n)), 0);
+                directories.enter(id(&path(n)), 0, 1);
             }
             let is_far = is_far_ahead(&directories, tree, 200_000, 0);
             assert_eq!(is_far, !in_order || count < 5);
             directories.max_directories(tree)
         };
         assert_eq!(most(true, 0), 1 + FIRST_DIRECTORIES);
-        assert_eq!(most(true, 11), 1 + 11 + FIRST_DIRECTORIES + 100);
+        assert_eq!(most(true, 11), 1 + 11 + FIRST_DIRECTORIES + 400);
         assert_eq!(most(false, 11), 1 + 11 + FIRST_DIRECTORIES);
     }
 
@@ -560,12 +568,12 @@ mod tests {
         let options = options.max_depth(1);
         walk_into(&mut directories, tree, &options, root.path());
         let here = root.path().join("d0");
-        directories.enter(id(&here), 0);
+        directories.enter(id(&here), 0, 1);
         let one = directories.add_tree(id(&here), Depth::One, Some(0));
         assert_eq!(directories.order_counts_in(one), Some(tree));
         walk_into(&mut directories, one, &options, &here);
         for n in 10..21 {
-            directories.enter(id(&path(n)), 0);
+            directories.enter(id(&path(n)), 0, 1);
         }
         let most = directories.max_directories(tree);
         assert!(most > 1 + 12 + FIRST_DIRECTORIES + 30, "{most}");
@@ -580,14 +588,14 @@ mod tests {
         let path = |n: u32| root.path().join(format!("d{n}"));
         let mut directories = Directories::default();
         for n in [0, 1] {
-            directories.enter(id(&path(n)), 0);
+            directories.enter(id(&path(n)), 0, 1);
         }
         let tree = directories.add_tree(id(root.path()), Depth::All, Some(0));
         let options = walk::Options::new().metadata(StatxMask::BASIC_STATS);
         walk_into(&mut directories, tree, &options, root.path());
         assert_eq!(directories.max_directories(tree), 1 + 2 + FIRST_DIRECTORIES);
         for _ in 0..2 {
-            directories.enter(id(&path(2)), 0);
+            directories.enter(id(&path(2)), 0, 1);
         }
         assert_eq!(directories.max_directories(tree), 1 + 3 + FIRST_DIRECTORIES);
     }

@@ -212,7 +212,7 @@ impl Follower {
             }
             Kind::Walking => {
                 if let Some(directory) = self.open(event) {
-                    self.trees.entered(directory.id);
+                    self.trees.entered(directory.id, event.tid);
                     if self.may_read_ahead(&directory) {
                         self.trees.begin(directory.fd, directory.id, Depth::All);
                     }
@@ -225,7 +225,7 @@ impl Follower {
                 {
                     let is_long = event.kind == Kind::VerySlow;
                     self.disks.add_wait(directory.id.0, is_long);
-                    self.waited(directory, true);
+                    self.waited(directory, event.tid, true);
                 }
             }
             Kind::File => self.opened_file(event),
@@ -290,7 +290,7 @@ impl Follower {
         if (is_slow || !is_known && self.threads.has_read(event.tid))
             && let Some(directory) = self.open(&directory_of(event)).filter(|it| it.id == id)
         {
-            self.waited(directory, is_slow);
+            self.waited(directory, event.tid, is_slow);
         }
     }
 
@@ -333,7 +333,7 @@ impl Follower {
             self.remember(event, directory.id);
             self.entered(event, directory.id);
             if has_waited {
-                self.waited(directory, false);
+                self.waited(directory, event.tid, false);
             }
         } else {
             self.descriptors.remove(&(event.tid, event.fd));
@@ -350,7 +350,7 @@ impl Follower {
 
     /// The program has entered a directory.
     fn entered(&mut self, event: &Event, id: Id) {
-        let state = self.trees.entered(id);
+        let state = self.trees.entered(id, event.tid);
         self.here = Some((id, state));
         if event.time > 0 {
             self.comparison.entered(event, state.treatment());
@@ -389,7 +389,8 @@ impl Follower {
 
     /// Records that the program waits for the disk in a directory. The directory is read if that
     /// happens again.
-    fn waited(&mut self, directory: OpenDirectory, is_slow: bool) {
+    fn waited(&mut self, directory: OpenDirectory, thread: u32, is_slow: bool) {
+        self.trees.waits(directory.id, thread);
         if self.disks.is_known_to_seek(directory.id.0) {
             return;
         }

@@ -18,8 +18,8 @@ use crate::sequence::Order;
 #[derive(Debug, Default)]
 pub struct Siblings {
     places: HashMap<Id, Place>,
-    /// The last place of the program among the subdirectories of a batch, by the number of the batch.
-    last: HashMap<u32, [u32; 3]>,
+    /// The last place of a thread among the subdirectories of a batch, by the numbers of both. Threads often share a directory.
+    last: HashMap<(u32, u32), [u32; 3]>,
     batches: u32,
     /// The number of steps to the next directory minus the number of others, at least 0: forwards by [`Order`], and backwards.
     steps: [[u64; 3]; 2],
@@ -92,15 +92,24 @@ impl Siblings {
         }
     }
 
-    /// The program has opened a directory.
-    pub fn opened(&mut self, id: Id) {
+    /// A thread of the program has opened a directory.
+    pub fn opened(&mut self, id: Id, thread: u32) {
+        self.step(id, thread, NEXT);
+    }
+
+    /// A thread of the program waits for a file in a directory. It need not wait in those between this one and the last one.
+    pub fn waits(&mut self, id: Id, thread: u32) {
+        self.step(id, thread, u32::MAX / 2);
+    }
+
+    fn step(&mut self, id: Id, thread: u32, next: u32) {
         let Some(Place { batch, numbers }) = self.places.remove(&id) else {
             return;
         };
         if self.last.len() >= MAX_DIRECTORIES {
             self.last.clear();
         }
-        let Some(last) = self.last.insert(batch, numbers) else {
+        let Some(last) = self.last.insert((batch, thread), numbers) else {
             return;
         };
         for order in 0..3 {
@@ -113,7 +122,7 @@ impl Siblings {
                 .enumerate()
             {
                 let steps = &mut self.steps[direction][order];
-                *steps = match (1..=NEXT).contains(&gap) {
+                *steps = match (1..=next).contains(&gap) {
                     true => *steps + 1,
                     false => steps.saturating_sub(1),
                 };
@@ -167,9 +176,9 @@ mod tests {
     fn steps(root: &Path, ids: impl IntoIterator<Item = Id>) -> u64 {
         let mut siblings = found(root);
         for id in ids {
-            siblings.opened(id);
+            siblings.opened(id, 1);
             // Again.
-            siblings.opened(id);
+            siblings.opened(id, 1);
         }
         siblings.steps()
     }
@@ -193,6 +202,18 @@ mod tests {
             // Some are left out.
             assert!(steps(root.path(), ids.iter().copied().step_by(2)) > 20);
         }
+    }
+
+    #[test]
+    fn each_thread_has_a_place_of_its_own() {
+        let root = hundred();
+        let path = |number: u32| id(&root.path().join(format!("{number:02}")));
+        let mut siblings = found(root.path());
+        for number in 0..50 {
+            siblings.opened(path(number), 1);
+            siblings.opened(path(50 + number), 2);
+        }
+        assert!(siblings.steps() > 80);
     }
 
     #[test]

@@ -102,8 +102,8 @@ unless mlockall(2) is in force. A program that watches files (inotify(7)) also s
 environment has LD_PRELOAD and names that begin with NOWAIT_. LD_PRELOAD has the text $PLATFORM, which ld.so(8) expands. A script
 that evaluates the value of the variable again must quote it. If the program opens a large directory that is not cached, `nowait run` lists it with many requests in flight, and loads some thousands
 of its inodes. If calls of stat(2) wait for the disk, it loads the inodes of the directory, and of the directories below it that
-the program enters. It stays a bounded number of inodes ahead. In a tree it is ahead by sixteen directories, and by more if the
-program opens the subdirectories of a directory one after the other: by the square of the number of these steps. With --data, and if the program lists these directories and opens
+the program enters. It stays a bounded number of inodes ahead. In a tree it is ahead by 32 directories, and by more if the
+program uses the subdirectories of a directory one after the other: by four times the square of the number of these steps. With --data, and if the program lists these directories and opens
 their files by inode number, by name, or as they are listed, it also reads the beginning of the next files: one after the second
 file, four after the third, nine after the fourth, within a tenth of the available memory. That ends if the program does not open
 most of them. A few directories are not read ahead, for comparison. If the program is no slower in them, readahead pauses, and ends if that remains so. On a disk that reports that
