@@ -239,7 +239,7 @@ where
 
 impl<I> Drop for ReadFiles<I> {
     fn drop(&mut self) {
-        self.group.cancel();
+        self.group.abandon();
     }
 }
 

@@ -372,23 +372,33 @@ impl<J: Job> TaskGroup<J> {
     /// Cancels the job, and returns immediately. A worker that a device holds returns when the
     /// device answers.
     pub(crate) fn cancel(&self) {
-        if !self.process.is_here() {
-            return;
+        if self.process.is_here() {
+            self.end();
+            self.waker.wake();
         }
+    }
+
+    /// Cancels the job, of which no more items are taken. No task is woken: the only one that polled
+    /// the job is dropping it.
+    pub(crate) fn abandon(&self) {
+        if self.process.is_here() {
+            self.end();
+            self.waker.clear();
+        }
+    }
+
+    fn end(&self) {
         self.over.store(true, Relaxed);
-        {
-            let mut state = lock(&self.state);
-            if state.cancelled == Cancelled::No {
-                state.cancelled = if state.is_over() {
-                    Cancelled::Delivered
-                } else {
-                    Cancelled::Pending
-                };
-                state.job.clear();
-            }
-            self.ready.notify_all();
+        let mut state = lock(&self.state);
+        if state.cancelled == Cancelled::No {
+            state.cancelled = if state.is_over() {
+                Cancelled::Delivered
+            } else {
+                Cancelled::Pending
+            };
+            state.job.clear();
         }
-        self.waker.wake();
+        self.ready.notify_all();
     }
 
     pub(crate) fn is_over(&self) -> bool {

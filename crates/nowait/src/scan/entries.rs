@@ -28,6 +28,7 @@ trait Results<S>: Cancel {
     fn poll(&self, cx: &Context<'_>) -> Poll<Option<Result<Batch>>>;
     fn stats(&self) -> S;
     fn set_max_directories(&self, most: u64);
+    fn abandon(&self);
 }
 
 impl<J: Source> Results<J::Stats> for TaskGroup<J> {
@@ -45,6 +46,10 @@ impl<J: Source> Results<J::Stats> for TaskGroup<J> {
 
     fn set_max_directories(&self, most: u64) {
         self.update(|job| job.set_max_directories(most));
+    }
+
+    fn abandon(&self) {
+        self.abandon();
     }
 }
 
@@ -136,7 +141,7 @@ impl<S> Entries<S> {
 
 impl<S> Drop for Entries<S> {
     fn drop(&mut self) {
-        self.cancel();
+        self.group.abandon();
     }
 }
 

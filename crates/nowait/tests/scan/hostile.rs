@@ -199,6 +199,40 @@ fn a_waker_may_poll<S: Source>() {
     }
 }
 
+/// A program may drop a scan under a lock that its waker takes.
+fn a_drop_wakes_no_task<S: Source>() {
+    let dir = tree();
+    // On a busy machine the workers may be done before the first poll.
+    let (mut rounds, mut pending) = (0, 0);
+    while rounds < 100 || pending == 0 {
+        rounds += 1;
+        let mut source = S::begin(dir.path());
+        let (this, woken) = (
+            std::thread::current().id(),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let by_this = woken.clone();
+        let waker = hooked(move |event| {
+            if event == Event::Wake && std::thread::current().id() == this {
+                by_this.store(true, SeqCst);
+            }
+        });
+        pending += usize::from(source.poll(&waker).is_pending());
+        drop(source);
+        assert!(!woken.load(SeqCst));
+    }
+}
+
+#[test]
+fn a_scan_that_is_dropped_wakes_no_task() {
+    a_drop_wakes_no_task::<Scan>();
+}
+
+#[test]
+fn a_walk_that_is_dropped_wakes_no_task() {
+    a_drop_wakes_no_task::<Walk>();
+}
+
 #[test]
 fn a_waker_may_poll_its_scan() {
     a_waker_may_poll::<Scan>();
