@@ -591,6 +591,17 @@ mod tests {
         Instant::now() + Duration::from_secs(60)
     }
 
+    /// umount(2) that fails meanwhile is repeated.
+    #[test]
+    fn the_number_of_opens_is_odd_while_the_reader_may_have_a_file_open() {
+        let channel = channel();
+        let before = channel.opens();
+        let opens = channel.begin_opens();
+        assert_eq!((channel.opens() % 2, channel.opens() - before), (1, 1));
+        drop(opens);
+        assert_eq!((channel.opens() % 2, channel.opens() - before), (0, 2));
+    }
+
     #[test]
     fn events_of_many_threads_arrive_once_and_in_each_ones_order() {
         let channel = channel();

@@ -70,7 +70,7 @@ struct TreeDirectory {
 struct Tree {
     root: Id,
     depth: Depth,
-    /// The tree that has the subdirectories which this walk finds. `None` if they are of no interest.
+    /// The tree to which the subdirectories found by this walk belong. `None`: they are not recorded.
     owner: Option<usize>,
     /// The number of the program's calls of stat(2) in the tree before it left. `None` if they are
     /// not counted.
@@ -320,13 +320,13 @@ impl Directories {
         }
     }
 
-    /// The tree in which the order of subdirectories counts that a walk has found.
+    /// The tree whose limit depends on the order in which the program opens the subdirectories that walk `tree` finds.
     pub fn order_counts_in(&self, tree: usize) -> Option<usize> {
         let owner = self.trees[tree].owner?;
         (self.is_limited(owner) && self.trees[owner].is_running).then_some(owner)
     }
 
-    /// Adds the order of subdirectories that were found in a tree.
+    /// Records the order of subdirectories of a tree.
     pub fn add_order(&mut self, tree: usize, subdirectories: Subdirectories) {
         if self.trees[tree].is_running {
             self.trees[tree].siblings.add(subdirectories);

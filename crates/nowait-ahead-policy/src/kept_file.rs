@@ -391,7 +391,7 @@ fn path_of(fd: &OwnedFd) -> Option<PathBuf> {
 }
 
 /// The device and inode number of a descriptor.
-pub fn id(file: &OwnedFd) -> Option<Id> {
+fn id(file: &OwnedFd) -> Option<Id> {
     Some(id_of(&stat(file)?))
 }
 

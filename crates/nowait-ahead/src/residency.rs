@@ -105,10 +105,14 @@ impl File<'_> {
         while at < pages {
             let part = at..pages.min(at + (1 << level));
             let is_second = at >> level & 1 == 1;
-            let found = match is_told && (is_second || level == top) {
-                true if level == top => Some(wholes[top].into()),
-                true => Some(seconds[level].into()),
-                false => {
+            let told = match is_told {
+                true if level == top => Some(wholes[top]),
+                true if is_second => Some(seconds[level]),
+                _ => None,
+            };
+            let found = match told {
+                Some(resident) => Some(resident.into()),
+                None => {
                     *calls = calls.saturating_add(1);
                     counted(self.fd, offset(part.start)..offset(part.end))
                 }

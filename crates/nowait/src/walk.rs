@@ -123,7 +123,6 @@ impl Options {
                 scan: scan::Options::new(),
                 one_filesystem: false,
                 depth: usize::MAX,
-                max_directories: u64::MAX,
                 filter: None,
                 descriptors: quarter.clamp(4, 64),
             },
@@ -167,14 +166,6 @@ impl Options {
     #[must_use]
     pub fn max_depth(mut self, depth: usize) -> Options {
         self.config.depth = depth.saturating_sub(1);
-        self
-    }
-
-    /// Opens at most so many directories, with the root. The walk then ends. It goes on after
-    /// [`Walk::set_max_directories`](Entries::set_max_directories).
-    #[must_use]
-    pub fn max_directories(mut self, directories: u64) -> Options {
-        self.config.max_directories = directories.max(1);
         self
     }
 
@@ -268,11 +259,16 @@ impl Entries<Stats> {
         Options::new().open(root)
     }
 
-    /// Sets the number of directories that the walk opens in all, with the root. A walk that has ended because it had opened
-    /// enough goes on: its next batch is no more `None`. `stats().waiting` is then not zero.
+    /// Sets the number of directories that the walk may open, including the root. There is no limit
+    /// at first.
+    ///
+    /// When the walk has opened that many, its batches end with `None`, and
+    /// [`Stats::waiting`] counts the directories that are left. With a higher limit the next batch is
+    /// `Some` again.
     ///
     /// ```
-    /// let mut walk = nowait::walk::Options::new().max_directories(1).blocking_open("..")?;
+    /// let mut walk = nowait::Walk::blocking_open("..")?;
+    /// walk.set_max_directories(1);
     /// while let Some(batch) = walk.blocking_batch() {
     ///     assert_eq!(batch?.dir().depth(), 0);
     /// }

@@ -14,8 +14,6 @@ pub(crate) struct Config {
     pub(super) one_filesystem: bool,
     /// The greatest depth of a directory that is entered. The root has depth 0.
     pub(super) depth: usize,
-    /// The number of directories that may be opened at first.
-    pub(super) max_directories: u64,
     pub(super) descriptors: usize,
     pub(super) filter: Option<Filter>,
 }

@@ -8,7 +8,7 @@ use crate::scan;
 pub struct Stats {
     /// Directories that were opened.
     pub directories: u64,
-    /// Directories that were found, and wait to be opened.
+    /// Directories that were found and are not open yet.
     pub waiting: u64,
     /// Directories that were removed before they could be opened.
     pub vanished: u64,

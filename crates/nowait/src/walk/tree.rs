@@ -122,7 +122,7 @@ impl Tree {
         Tree {
             workers: branch.progress.max_workers(),
             descriptors: config.descriptors,
-            max_directories: config.max_directories,
+            max_directories: u64::MAX,
             may_wait: true,
             opener: Some(Arc::new(Opener::of(root.clone(), config.scan.follows()))),
             config: Arc::new(config),
