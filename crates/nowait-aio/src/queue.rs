@@ -131,9 +131,9 @@ impl SubmissionQueue {
         self.is_disconnected.load(Ordering::Acquire)
     }
 
-    /// Returns true if no request is in flight.
-    pub fn is_idle(&self) -> bool {
-        self.in_flight.load(Ordering::Relaxed) == 0
+    /// The number of requests in flight.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
     }
 
     /// Counts a request as in flight, and passes its file if the driver does not have it. EAGAIN if

@@ -58,10 +58,10 @@ pub fn submit(process: &ProcessState, request: Request) -> Result<(), Errno> {
     // closes it meanwhile, calls fail with EBADF or use the file that has the number then, as with
     // any other call on a descriptor that another thread closes.
     let fd = unsafe { BorrowedFd::borrow_raw(request.fildes) };
-    let is_alone = process.queue().is_none_or(SubmissionQueue::is_idle);
+    let in_flight = process.queue().map_or(0, SubmissionQueue::in_flight);
     if request.opcode == Opcode::Read
         && let CachedRead::Done(outcome) =
-            try_cached_read(fd, file_flags, &request, counters, is_alone)
+            try_cached_read(fd, file_flags, &request, counters, in_flight)
     {
         complete(&request, outcome);
         return Ok(());

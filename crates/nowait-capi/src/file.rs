@@ -5,9 +5,9 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use libc::{off_t, size_t};
-use nowait::Handle;
 use nowait::buffer::UninitSlice;
 use nowait::read::try_cached;
+use nowait::{Handle, Mode};
 
 use crate::guard::{Outcome, failed, get_mut, guard};
 use crate::handle::{self, Closed, Slot};
@@ -44,25 +44,38 @@ pub(crate) unsafe fn handle_of<'a>(file: *const nw_file) -> Outcome<&'a Handle> 
 /// the same file, until nw_file_close. Returns 0 or −errno. See nw_file(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_file_open(fd: c_int, file: *mut *mut nw_file) -> c_int {
-    guard(|| {
-        // SAFETY: the C program's promise: the manual page.
-        let (place, borrowed) = unsafe { (get_mut(file)?, descriptor(fd)?) };
-        // A number without an open file must not become an owned descriptor.
-        // SAFETY: no memory is passed.
-        if unsafe { libc::fcntl(borrowed.as_raw_fd(), libc::F_GETFD) } < 0 {
-            return Err(libc::EBADF);
-        }
-        // SAFETY: the descriptor is open. `close` takes it out again, so it is not closed twice.
-        let owned = unsafe { OwnedFd::from_raw_fd(fd) };
-        let handle = Handle::try_new(owned).map_err(|(error, fd)| {
-            let _ = fd.into_raw_fd();
-            failed(error)
-        })?;
-        *place = Slot::open(Inner {
-            handle: ManuallyDrop::new(handle),
-        });
-        Ok(0)
-    })
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { open(fd, None, file) })
+}
+
+/// As nw_file_open. Before a read of the file is tried, the kernel is asked if its range is cached, in
+/// nw_file_pread_cached and in every engine. Sets FADV_RANDOM. See nw_file(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nw_file_open_strict(fd: c_int, file: *mut *mut nw_file) -> c_int {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { open(fd, Some(Mode::Strict), file) })
+}
+
+/// # Safety
+/// The C program's promise: the manual page.
+unsafe fn open(fd: c_int, mode: Option<Mode>, file: *mut *mut nw_file) -> Outcome<c_int> {
+    // SAFETY: the caller's promise.
+    let (place, borrowed) = unsafe { (get_mut(file)?, descriptor(fd)?) };
+    // A number without an open file must not become an owned descriptor.
+    // SAFETY: no memory is passed.
+    if unsafe { libc::fcntl(borrowed.as_raw_fd(), libc::F_GETFD) } < 0 {
+        return Err(libc::EBADF);
+    }
+    // SAFETY: the descriptor is open. `close` takes it out again, so it is not closed twice.
+    let owned = unsafe { OwnedFd::from_raw_fd(fd) };
+    let handle = Handle::try_new(owned, mode).map_err(|(error, fd)| {
+        let _ = fd.into_raw_fd();
+        failed(error)
+    })?;
+    *place = Slot::open(Inner {
+        handle: ManuallyDrop::new(handle),
+    });
+    Ok(0)
 }
 
 /// Frees a file. Its descriptor stays open. Returns 0, or −EBUSY while operations on it are in

@@ -111,13 +111,14 @@ impl Handle {
         }
     }
 
-    /// As [`new`](Handle::new), and returns the descriptor with an error instead of closing it.
+    /// As [`new`](Handle::new), or as [`with_mode`](Handle::with_mode) with a mode. Returns the
+    /// descriptor with an error instead of closing it.
     ///
     /// # Errors
     /// As [`new`](Handle::new).
-    pub fn try_new(fd: OwnedFd) -> Result<Handle, (Error, OwnedFd)> {
+    pub fn try_new(fd: OwnedFd, mode: Option<Mode>) -> Result<Handle, (Error, OwnedFd)> {
         match properties(&fd) {
-            Ok((identity, flags)) => Ok(Handle::known(fd, identity, flags, None, None)),
+            Ok((identity, flags)) => Ok(Handle::known(fd, identity, flags, None, mode)),
             Err(errno) => Err((Error::os("open", errno), fd)),
         }
     }

@@ -10,6 +10,7 @@ pub(crate) mod provenance;
 pub(crate) mod readahead;
 pub mod stats;
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use congestion::Congestion;
@@ -18,6 +19,10 @@ use history::NowaitPolicy;
 use mode::Mode;
 use provenance::Provenance;
 use stats::Counters;
+
+/// The largest read or write that is copied in the calling thread, in bytes. A copy of it takes some
+/// 50 microseconds, which is more than it takes to hand the read to a worker.
+pub const COPY_LIMIT: usize = 256 << 10;
 
 /// The part of an engine that the read path and the write path use in the calling thread.
 #[derive(Debug)]
@@ -36,6 +41,21 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
+    /// The policy for reads of a process without an engine.
+    pub(crate) fn without_engine() -> &'static Policy {
+        static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy {
+            counters: Counters::default(),
+            observed: Observed::default(),
+            congestion: Congestion::new(),
+            mode: Mode::Eager,
+            nowait: NowaitPolicy::Adaptive,
+            copy_limit: COPY_LIMIT,
+            residency_memory: Duration::ZERO,
+            polled: false,
+        });
+        &POLICY
+    }
+
     pub(crate) fn costs(&self) -> Costs {
         self.observed.costs()
     }

@@ -73,7 +73,7 @@ impl Handle {
         let _guard = hang::guard();
         let object = descriptor.into_pyobject(py)?.into_any();
         let taken = paths::take(&object, descriptor)?;
-        match py.detach(|| nowait::Handle::try_new(taken)) {
+        match py.detach(|| nowait::Handle::try_new(taken, None)) {
             Ok(open) => Ok(Handle::of(open, closes)),
             Err((error, descriptor)) => {
                 if !closes {

@@ -24,8 +24,8 @@ use pyo3::types::PyBytes;
 
 use super::failure::{Failure, reserved};
 
-/// The number of bytes up to which the loop's thread copies. So many take up to a millisecond, if the
-/// memory is new.
+/// The number of bytes of the program's memory up to which the loop's thread copies. So many take up to a
+/// millisecond, if the memory is new.
 pub const LARGEST: usize = 1 << 20;
 
 /// The number of bytes that a worker copies before it looks if the memory was taken back.

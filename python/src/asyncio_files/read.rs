@@ -98,9 +98,7 @@ impl Request for ReadIntoAt {
 
     fn begin(mut self: Box<Self>, py: Python<'_>) -> PyResult<Begun> {
         let (offset, len) = (self.offset, self.buffer.len());
-        if len <= LARGEST
-            && let Some(n) = cached(py, &self.handle, offset, self.buffer.memory())?
-        {
+        if let Some(n) = cached(py, &self.handle, offset, self.buffer.memory())? {
             return Ok(Begun::Done(n.into_py_any(py)?));
         }
         let file = file(py, &self.handle)?;
@@ -243,8 +241,7 @@ impl Tried {
     fn of(py: Python<'_>, handle: &Handle, offset: u64, len: usize) -> PyResult<Tried> {
         let len = limited(handle, offset, len);
         let mut bytes = NewBytes::new(py, len)?;
-        let is_cached =
-            len <= LARGEST && bytes.fill(|memory| cached(py, handle, offset, memory))?;
+        let is_cached = bytes.fill(|memory| cached(py, handle, offset, memory))?;
         Ok(Tried { bytes, is_cached })
     }
 }

@@ -6,25 +6,19 @@
 //! left out, fstat(2) tells whether the number has been given to another file. Its history then
 //! starts anew.
 //!
-//! # Single reads
-//! A try that fails starts the device (Linux since about 6.12), and the driver wakes up meanwhile. A
-//! read of a regular file is therefore tried as well while no other request is in flight. If other
-//! programs fill the device's queue, such a try waits for a place in it. After one that has waited,
-//! there are none for a second.
+//! All other rules are those of an engine's reads (`nowait::read::Rules`).
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use nowait::buffer::IoBufMut;
 use nowait::cost::Costs;
-use nowait::read::{CacheDecision, Cached, History, NowaitPolicy, cached_by_nowait};
+use nowait::read::{BareFile, CacheDecision, Cached, History, NowaitPolicy, Rules};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use crate::counters::{RequestCounters, increment};
 use crate::request::{Outcome, Request};
-use crate::sys::clock;
 
 /// The result of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +28,6 @@ pub enum CachedRead {
     /// The driver has to read it: not all data is cached, or the read was not tried.
     NotCached,
 }
-
-/// The largest read that is copied in the caller, in bytes. A worker copies a larger one.
-const MAX_CACHED_READ_LEN: usize = 256 << 10;
 
 /// The number of histories. Descriptor numbers that are this far apart share one.
 const HISTORIES: usize = 1024;
@@ -57,77 +48,40 @@ static DESCRIPTOR_HISTORIES: [DescriptorHistory; HISTORIES] = [const {
     }
 }; HISTORIES];
 
-/// A try that takes this long has waited for the device's queue.
-const WAITED: Duration = Duration::from_millis(1);
+static RULES: Rules = Rules::new();
 
-/// The second of the monotonic clock in which a single read last waited for the device's queue.
-static LAST_WAIT: AtomicI64 = AtomicI64::new(i64::MIN);
-
-/// Reads the data if all of it is cached, and a try pays: by the file's history, or because no other
-/// request is in flight.
+/// Reads the data if all of it is cached, and the rules are in favour of a try. `in_flight` is the number
+/// of other requests that are in flight.
 pub fn try_cached_read(
     fd: BorrowedFd<'_>,
     file_flags: OFlags,
     request: &Request,
     counters: &RequestCounters,
-    is_alone: bool,
+    in_flight: usize,
 ) -> CachedRead {
-    // With O_DIRECT the read would wait for the device.
-    if file_flags.contains(OFlags::DIRECT) || request.buf.len() > MAX_CACHED_READ_LEN {
-        return CachedRead::NotCached;
-    }
     let descriptor = &DESCRIPTOR_HISTORIES[request.fildes as usize % HISTORIES];
-    let decision = descriptor
-        .history
-        .decide(NowaitPolicy::Adaptive, Costs::default);
-    if decision != CacheDecision::Skip {
-        return try_read(fd, request, counters, descriptor);
-    }
-    match descriptor.compare(fd) {
-        Comparison::OtherFile => try_read(fd, request, counters, descriptor),
-        Comparison::SameRegularFile if is_alone && may_start_device(descriptor) => {
-            let begun = Instant::now();
-            let read = try_read(fd, request, counters, descriptor);
-            if begun.elapsed() >= WAITED {
-                LAST_WAIT.store(clock::monotonic().tv_sec, Relaxed);
-            }
-            read
-        }
-        Comparison::SameRegularFile | Comparison::SameOther => CachedRead::NotCached,
-    }
-}
-
-/// Returns true if a try that fails starts the device, without a wait for the device's queue.
-fn may_start_device(descriptor: &DescriptorHistory) -> bool {
-    let since = clock::monotonic()
-        .tv_sec
-        .saturating_sub(LAST_WAIT.load(Relaxed));
-    !descriptor.is_refused.load(Relaxed) && since > 1
-}
-
-fn try_read(
-    fd: BorrowedFd<'_>,
-    request: &Request,
-    counters: &RequestCounters,
-    descriptor: &DescriptorHistory,
-) -> CachedRead {
+    let file = BareFile {
+        history: &descriptor.history,
+        decision: descriptor.decide(fd),
+        is_direct: file_flags.contains(OFlags::DIRECT),
+        is_refused: descriptor.is_refused.load(Relaxed),
+        in_flight,
+    };
     let mut buf = request.buf;
-    match cached_by_nowait(fd, buf.as_uninit(), request.offset) {
-        Ok(Cached::All(n)) => {
-            descriptor.history.hit();
+    match RULES.try_cached(fd, file, buf.as_uninit(), request.offset) {
+        Ok(Some(Cached::All(n))) => {
             increment(&counters.hits);
             CachedRead::Done(Ok(n))
         }
-        Ok(Cached::Prefix(_) | Cached::Nothing) => {
-            descriptor.history.miss();
+        Ok(Some(Cached::Prefix(_) | Cached::Nothing)) => {
             increment(&counters.misses);
             CachedRead::NotCached
         }
-        Ok(Cached::Unsupported(_)) => {
+        Ok(Some(Cached::Unsupported(_))) => {
             descriptor.is_refused.store(true, Relaxed);
-            descriptor.history.miss();
             CachedRead::NotCached
         }
+        Ok(None) => CachedRead::NotCached,
         Err(error) => {
             let errno = error.errno().map_or(Errno::INVAL, Errno::from_raw_os_error);
             CachedRead::Done(Err(errno))
@@ -143,6 +97,19 @@ enum Comparison {
 }
 
 impl DescriptorHistory {
+    /// The decision of the history. Before a read is left out, the file is compared.
+    fn decide(&self, fd: BorrowedFd<'_>) -> CacheDecision {
+        let decision = self.history.decide(NowaitPolicy::Adaptive, Costs::default);
+        if decision != CacheDecision::Skip && !self.is_refused.load(Relaxed) {
+            return decision;
+        }
+        match self.compare(fd) {
+            Comparison::OtherFile => CacheDecision::Try,
+            Comparison::SameRegularFile => decision,
+            Comparison::SameOther => CacheDecision::Never,
+        }
+    }
+
     /// Compares the file with that of the last comparison. If it is another one, the history starts
     /// anew.
     fn compare(&self, fd: BorrowedFd<'_>) -> Comparison {

@@ -144,6 +144,48 @@ static void a_file_stops_trying_what_is_never_cached(void)
     close(fd);
 }
 
+static void rules_of_a_read_apply_to_cached_reads(void)
+{
+    enum { LARGE = (256 << 10) + 1 };
+    int fd = make_file("file", 4 << 20);
+    struct nw_file *file;
+    static char buf[LARGE];
+    size_t n;
+    EQUAL(nw_file_open(fd, &file), 0);
+    /* A thread of a pool copies more than 256 KiB. */
+    EQUAL(nw_file_pread_cached(file, buf, LARGE, 0, &n), NW_CACHED_SKIPPED);
+    EQUAL(n, 0);
+    EQUAL(nw_file_close(file), 0);
+    /* A strict file is not read ahead: a miss leaves the pages after it as they were. */
+    EQUAL(nw_file_open_strict(fd, &file), 0);
+    EQUAL(fsync(fd), 0);
+    EQUAL(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    int said = nw_file_pread_cached(file, buf, 4096, 1 << 20, &n);
+    CHECK(said == NW_CACHED_NOTHING || said == NW_CACHED_ALL);
+    if (said == NW_CACHED_NOTHING) {
+        EQUAL(n, 0);
+        CHECK(nw_pread_cached(fd, buf, 4096, (1 << 20) + 4096, &n) != NW_CACHED_ALL);
+    }
+    for (int i = 0; i < 10 && said != NW_CACHED_ALL; i++) {
+        EQUAL(pread(fd, buf, 4096, 1 << 20), 4096);
+        said = nw_file_pread_cached(file, buf, 4096, 1 << 20, &n);
+    }
+    EQUAL(said, NW_CACHED_ALL);
+    check_bytes(buf, 1 << 20, 4096);
+    EQUAL(nw_file_close(file), 0);
+    EQUAL(nw_file_open_strict(-1, &file), -EBADF);
+    EQUAL(nw_file_open_strict(fd, NULL), -EFAULT);
+    close(fd);
+    /* A read with O_DIRECT waits for the device. */
+    int direct = open("file", O_RDONLY | O_DIRECT);
+    if (direct >= 0) {
+        EQUAL(nw_file_open(direct, &file), 0);
+        EQUAL(nw_file_pread_cached(file, buf, 4096, 0, &n), NW_CACHED_SKIPPED);
+        EQUAL(nw_file_close(file), 0);
+        close(direct);
+    }
+}
+
 enum { READERS = 6, READS = 3000, SHARED_SIZE = 4 << 20 };
 
 static struct nw_file *shared_file;
@@ -656,6 +698,7 @@ int main(int argc, char **argv)
         CASE(pwritev2_is_the_system_call),
         CASE(pread_cached_says_what_the_page_cache_had),
         CASE(a_file_stops_trying_what_is_never_cached),
+        CASE(rules_of_a_read_apply_to_cached_reads),
         CASE(threads_read_one_file),
         CASE(fincore_counts_and_maps),
         CASE(xgetdents_returns_each_entry_once),

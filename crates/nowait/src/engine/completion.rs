@@ -12,6 +12,12 @@ pub struct Ticket(
     pub u64,
 );
 
+impl Ticket {
+    /// The ticket of readaheads and evictions, which have no completion. Those of operations begin
+    /// at 1.
+    pub(crate) const AHEAD: Ticket = Ticket(0);
+}
+
 /// The result of one operation on an engine.
 ///
 /// `T` is the operation: [`Op`] for those that [`reap`](crate::Engine::reap) returns, its own type

@@ -16,7 +16,7 @@ use super::file_set::FileSet;
 use super::options::Options;
 use super::request::Request;
 use super::ring::{Returned, Ring, WaitFor};
-use super::submit::{CallerResult, Submit, begin};
+use super::submit::{Submit, begin};
 use super::wait::{Wait, Waiting};
 use super::workers::Pools;
 
@@ -26,7 +26,8 @@ use crate::kernel::support::Support;
 use crate::op::{Op, Route};
 use crate::policy::cost::Costs;
 use crate::policy::stats::{Count, Stats};
-use crate::read::ReadPath;
+use crate::read::path::ReadPath;
+use crate::read::start::CallerResult;
 use crate::sys::eventfd::notify;
 
 /// An engine that its own thread drives, for thread-per-core servers, batches and benchmarks.
@@ -186,8 +187,7 @@ impl LocalEngine {
         if let Err(error) = self.core.check_process(op.name()) {
             return Submit::Done(Completion::failed(error, op));
         }
-        let (begun, readahead) = begin(&self.read_path(false), op);
-        self.read_ahead(readahead);
+        let begun = begin(&self.read_path(false), op);
         match begun {
             CallerResult::Done(done) => Submit::Done(done),
             CallerResult::Rest(op) if self.in_flight() < self.depth() => {
@@ -256,10 +256,11 @@ impl LocalEngine {
         self.reap(out, wait)
     }
 
-    fn read_path(&self, batch: bool) -> ReadPath<'_, impl Fn() -> usize> {
+    fn read_path(&self, batch: bool) -> ReadPath<'_, impl Fn() -> usize, impl Fn(Op)> {
         ReadPath {
             policy: &self.core.policy,
             in_flight: || self.in_flight(),
+            read_ahead: |op| self.read_ahead(op),
             batch,
         }
     }
@@ -274,8 +275,7 @@ impl LocalEngine {
         }
         let batch = self.ring.is_some();
         for op in ops.drain(..taken) {
-            let (begun, readahead) = begin(&self.read_path(batch), op);
-            self.read_ahead(readahead);
+            let begun = begin(&self.read_path(batch), op);
             match begun {
                 CallerResult::Done(done) => self.ready.push_back(done),
                 CallerResult::Rest(op) => {
@@ -326,10 +326,8 @@ impl LocalEngine {
     }
 
     /// Queues a readahead for a worker.
-    fn read_ahead(&mut self, readahead: Option<Op>) {
-        let Some(op) = readahead else { return };
-        self.ticket += 1;
-        if let Some(request) = Request::ahead(&self.core, op, Ticket(self.ticket)) {
+    fn read_ahead(&self, op: Op) {
+        if let Some(request) = Request::ahead(&self.core, op) {
             self.pools.push(request);
         }
     }

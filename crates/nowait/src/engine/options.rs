@@ -6,6 +6,7 @@ use super::backend::Backend;
 use super::ring::options::{Polled, RingOptions};
 use crate::buffer::BufferPool;
 use crate::error::{Error, ErrorKind, Result};
+use crate::policy::COPY_LIMIT;
 use crate::policy::history::NowaitPolicy;
 use crate::policy::mode::Mode;
 
@@ -41,7 +42,7 @@ impl Default for Options {
             backend: None,
             mode: Mode::Eager,
             nowait: NowaitPolicy::Adaptive,
-            copy_limit: 256 << 10,
+            copy_limit: COPY_LIMIT,
             residency_memory: Duration::ZERO,
             ring: RingOptions::default(),
         }
@@ -143,7 +144,8 @@ impl Options {
     }
 
     /// Sets the size in bytes of the largest read that is copied from the page cache in the calling
-    /// thread. A worker does larger reads, so that they do not hold up an event loop.
+    /// thread (default [`COPY_LIMIT`]). A worker does larger reads, so that they do not hold up an
+    /// event loop.
     #[must_use]
     pub fn copy_limit(mut self, bytes: usize) -> Options {
         self.copy_limit = bytes;

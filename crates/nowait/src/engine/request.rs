@@ -124,12 +124,12 @@ impl Request {
 
     /// Makes a request for a readahead by a worker. Returns `None` if the engine's limit of
     /// readaheads is reached, or in a forked child.
-    pub(crate) fn ahead(core: &Core, op: Op, ticket: Ticket) -> Option<Request> {
+    pub(crate) fn ahead(core: &Core, op: Op) -> Option<Request> {
         if !core.process.is_here() || !core.aheads.try_acquire(1) {
             return None;
         }
         core.policy.counters.count(Count::Aheads);
-        Some(Request::new(op, ticket, CompletionTarget::AHEAD))
+        Some(Request::new(op, Ticket::AHEAD, CompletionTarget::AHEAD))
     }
 
     /// Makes the completion and its destination, and counts it.

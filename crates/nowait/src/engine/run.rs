@@ -9,12 +9,12 @@ use std::time::Instant;
 use super::in_flight::InFlight;
 use super::semaphore::Waiter;
 use super::shared::Engine;
-use super::submit::CallerResult;
 
 use super::completion::Completion;
 use crate::error::Error;
 use crate::op::{Op, OpType};
 use crate::policy::stats::{ns_since, sometimes_now};
+use crate::read::start::CallerResult;
 use crate::residency::InEngine;
 
 /// The future of [`Engine::run`].

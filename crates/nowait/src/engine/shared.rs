@@ -21,7 +21,7 @@ use super::request::Request;
 use super::semaphore::Waiter;
 #[cfg(feature = "tokio")]
 use super::semaphore::Watch;
-use super::submit::{CallerResult, Submit, begin};
+use super::submit::{Submit, begin};
 use super::wait::{Wait, Waiting};
 use super::workers::{Pools, Task};
 use owner::{Inbox, Message, start_owner};
@@ -36,7 +36,8 @@ use crate::op::{Op, Route};
 use crate::policy::Policy;
 use crate::policy::cost::Costs;
 use crate::policy::stats::{Count, Stats};
-use crate::read::ReadPath;
+use crate::read::path::ReadPath;
+use crate::read::start::CallerResult;
 use crate::sys::process::PerProcess;
 
 /// An engine that any thread may submit to. Clones refer to the same engine.
@@ -187,10 +188,13 @@ impl Engine {
     }
 
     /// The read path of the calling thread, for a read that is not part of a batch.
-    pub(crate) fn read_path(&self) -> ReadPath<'_, impl Fn() -> usize> {
+    pub(crate) fn read_path(&self) -> ReadPath<'_, impl Fn() -> usize, impl Fn(Op)> {
         ReadPath {
             policy: self.policy(),
             in_flight: || self.files_in_flight(),
+            read_ahead: |op| {
+                self.advise(op);
+            },
             batch: false,
         }
     }
@@ -283,10 +287,8 @@ impl Engine {
     }
 
     /// Runs the part of an operation that belongs to the calling thread.
-    pub(super) fn begin(&self, op: Op) -> CallerResult {
-        let (begun, readahead) = begin(&self.read_path(), op);
-        readahead.map(|op| self.advise(op));
-        begun
+    pub(super) fn begin(&self, op: Op) -> CallerResult<Completion> {
+        begin(&self.read_path(), op)
     }
 
     /// Submits operations until the engine is full, and returns how many it took. Operations that
@@ -315,11 +317,12 @@ impl Engine {
             let path = ReadPath {
                 policy: self.policy(),
                 in_flight: || self.files_in_flight().saturating_sub(1),
+                read_ahead: |op| {
+                    self.advise(op);
+                },
                 batch,
             };
-            let (begun, readahead) = begin(&path, op);
-            readahead.map(|op| self.advise(op));
-            match begun {
+            match begin(&path, op) {
                 CallerResult::Done(done) => drop(completions.push(class, done)),
                 CallerResult::Rest(op) => {
                     let target = CompletionTarget::queue(completions.clone(), class);
@@ -387,8 +390,7 @@ impl Engine {
     /// queued.
     pub(crate) fn advise(&self, op: Op) -> bool {
         let shared = self.shared();
-        let ticket = Ticket(shared.tickets.fetch_add(1, Ordering::Relaxed));
-        let request = Request::ahead(&shared.core, op, ticket);
+        let request = Request::ahead(&shared.core, op);
         request.map(|request| shared.pools.push(request)).is_some()
     }
 

@@ -3,7 +3,8 @@
 use super::completion::{Completion, Ticket};
 use crate::error::Error;
 use crate::op::Op;
-use crate::read::{ReadPath, Start};
+use crate::read::path::ReadPath;
+use crate::read::start::{CallerResult, Start};
 
 /// The outcome of a submission. Dropping it loses the operation of `Full` and the result of `Done`.
 #[derive(Debug)]
@@ -17,25 +18,16 @@ pub enum Submit {
     Full(Op),
 }
 
-/// The result of the calling thread's part of an operation.
-pub(super) enum CallerResult {
-    /// The operation is done, or failed immediately.
-    Done(Completion),
-    /// The engine does the operation, or the rest of it, which the operation has recorded.
-    Rest(Op),
-}
-
-/// Runs the calling thread's part of an operation: a read may be served from the page cache. The
-/// second value is a readahead to be done as well.
+/// Runs the calling thread's part of an operation: a read may be served from the page cache.
 #[inline]
 pub(super) fn begin(
-    path: &ReadPath<'_, impl Fn() -> usize>,
+    path: &ReadPath<'_, impl Fn() -> usize, impl Fn(Op)>,
     mut op: Op,
-) -> (CallerResult, Option<Op>) {
+) -> CallerResult<Completion> {
     let Some(started) = path.start_op(&mut op) else {
-        return (CallerResult::Rest(op), None);
+        return CallerResult::Rest(op);
     };
-    let begun = match started.outcome {
+    match started {
         Start::Done(n, provenance) => {
             CallerResult::Done(Completion::immediate(op, Ok(n), provenance))
         }
@@ -48,6 +40,5 @@ pub(super) fn begin(
             rest.record(&mut op);
             CallerResult::Rest(op)
         }
-    };
-    (begun, started.readahead)
+    }
 }

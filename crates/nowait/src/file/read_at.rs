@@ -7,14 +7,13 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use super::keep_cache::Evicts;
-use super::transfer::{CallerResult, Parts, Transfer};
+use super::transfer::{Parts, Transfer};
 use crate::buffer::{IoBufMut, downcast};
 use crate::engine::completion::BufResult;
 use crate::error::{Error, ErrorKind};
 use crate::kernel::flags::RwFlags;
 use crate::op::{Op, Read};
-use crate::read::Start;
-use crate::read::start::start_into;
+use crate::read::start::{CallerResult, Start, start_into};
 
 /// The future of [`File::read_at`](crate::File::read_at) and
 /// [`File::read_exact_at`](crate::File::read_exact_at).
@@ -58,7 +57,7 @@ impl<B: IoBufMut> Future for ReadAt<'_, B> {
 }
 
 #[inline]
-fn begin<B: IoBufMut>(read: &mut Transfer<'_, B>, mut buffer: B) -> CallerResult<B> {
+fn begin<B: IoBufMut>(read: &mut Transfer<'_, B>, mut buffer: B) -> CallerResult<BufResult<B>> {
     let (handle, engine) = (read.file.handle, read.file.engine);
     let started = start_into(&mut buffer, |space| {
         read.len = space.len();
@@ -67,8 +66,7 @@ fn begin<B: IoBufMut>(read: &mut Transfer<'_, B>, mut buffer: B) -> CallerResult
         let path = engine.read_path();
         path.start(handle, space, Some(read.offset), read.flags)
     });
-    started.readahead.map(|op| engine.advise(op));
-    match started.outcome {
+    match started {
         Start::Done(n, provenance) => CallerResult::Done(BufResult::new(Ok(n), buffer, provenance)),
         Start::Failed(errno) => {
             CallerResult::Done(BufResult::failed(Error::os(read.name, errno), buffer))

@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind};
 use crate::handle::Handle;
 use crate::kernel::flags::RwFlags;
 use crate::op::Op;
+use crate::read::start::CallerResult;
 
 /// The parts of a [`File`](crate::File).
 #[derive(Clone, Copy, Debug)]
@@ -42,13 +43,6 @@ enum State<B> {
     New(B),
     InFlight(OpFuture),
     Done,
-}
-
-/// The result of the calling thread's part.
-pub(super) enum CallerResult<B> {
-    Done(BufResult<B>),
-    /// The engine makes the rest.
-    Rest(Op),
 }
 
 impl<'a, B> Transfer<'a, B> {
@@ -85,7 +79,7 @@ impl<'a, B> Transfer<'a, B> {
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        begin: impl FnOnce(&mut Self, B) -> CallerResult<B>,
+        begin: impl FnOnce(&mut Self, B) -> CallerResult<BufResult<B>>,
         own: impl FnOnce(Op) -> Option<B>,
     ) -> Poll<BufResult<B>> {
         if matches!(self.state, State::New(_))

@@ -7,13 +7,14 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use super::keep_cache::Evicts;
-use super::transfer::{CallerResult, Parts, Transfer};
+use super::transfer::{Parts, Transfer};
 use crate::buffer::{IoBuf, downcast_source};
 use crate::engine::completion::BufResult;
 use crate::error::{Error, ErrorKind};
 use crate::kernel::flags::RwFlags;
 use crate::op::{Op, Write};
 use crate::policy::provenance::Provenance;
+use crate::read::start::CallerResult;
 use crate::sys::rw::checked;
 use crate::write;
 
@@ -56,7 +57,7 @@ impl<B: IoBuf> Future for WriteAt<'_, B> {
     }
 }
 
-fn begin<B: IoBuf>(write: &mut Transfer<'_, B>, buffer: B) -> CallerResult<B> {
+fn begin<B: IoBuf>(write: &mut Transfer<'_, B>, buffer: B) -> CallerResult<BufResult<B>> {
     let (handle, engine) = (write.file.handle, write.file.engine);
     let bytes = buffer.bytes();
     write.len = bytes.len();

@@ -4,6 +4,7 @@
 //! full, the kernel waits until one of its requests is complete (`blk_mq_get_tag`), also in a read
 //! that must not wait. While an engine is congested, its reads ask for residency before they try.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -21,15 +22,17 @@ const AVOID_MS: u64 = 1_000;
 /// The congestion of an engine.
 #[derive(Debug)]
 pub(crate) struct Congestion {
-    begun: Instant,
-    /// The end of the time for which tries are avoided, in milliseconds since `begun`.
+    /// The time of the first try that has waited.
+    begun: OnceLock<Instant>,
+    /// The end of the time for which tries are avoided, in milliseconds since `begun`. Zero if no try
+    /// has waited.
     until: AtomicU64,
 }
 
 impl Congestion {
-    pub(crate) fn new() -> Congestion {
+    pub(crate) const fn new() -> Congestion {
         Congestion {
-            begun: Instant::now(),
+            begun: OnceLock::new(),
             until: AtomicU64::new(0),
         }
     }
@@ -53,7 +56,8 @@ impl Congestion {
 
     /// Milliseconds since `begun`.
     fn now(&self) -> u64 {
-        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+        let begun = self.begun.get_or_init(Instant::now);
+        u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }
 

@@ -162,6 +162,11 @@ impl History {
         }
     }
 
+    /// Returns true if all recent reads were hits.
+    pub(crate) fn always_hits(&self) -> bool {
+        self.recent().hit_rate == 1.0
+    }
+
     pub(crate) fn recent(&self) -> Recent {
         // Because of rounding, `hit` stops a little below 1. Report that as 1.
         let rate = self.rate.load(Relaxed);

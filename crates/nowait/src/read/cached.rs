@@ -3,10 +3,8 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::error::{Error, Result};
-use crate::handle::Handle;
 use crate::kernel::filesystem::Filesystem;
-use crate::policy::cost::Costs;
-use crate::policy::history::{CacheDecision, NowaitPolicy};
+use crate::kernel::flags::RwFlags;
 use crate::residency::{Coverage, Reason, SourceCache};
 use crate::sys::rw::{self, Offset};
 use crate::sys::uninit_slice::UninitSlice;
@@ -42,9 +40,10 @@ pub enum Cached {
 /// zero for "not cached").
 ///
 /// # Cost
-/// A file on overlayfs is mapped for each call, which takes about 20 microseconds. [`try_cached`]
-/// keeps the mapping. The type of the filesystem is asked for in each call, where `RWF_NOWAIT` is refused:
-/// on NFS and FUSE, fstatfs(2) waits for the server. [`try_cached`] does not ask.
+/// A file on overlayfs is mapped for each call, which takes about 20 microseconds.
+/// [`try_cached`](super::try_cached) keeps the mapping. The type of the filesystem is asked for in
+/// each call, where `RWF_NOWAIT` is refused: on NFS and FUSE, fstatfs(2) waits for the server.
+/// [`try_cached`](super::try_cached) does not ask.
 ///
 /// # Errors
 /// EBADF, EFAULT, and EINVAL (also for a range beyond `i64`). Any other errno counts as
@@ -70,8 +69,13 @@ pub fn cached<'a>(fd: impl AsFd, buf: impl Into<UninitSlice<'a>>, offset: u64) -
             };
             let filesystem = Filesystem::of(&identity);
             let is_local = !filesystem.is_served(identity.looks_local);
-            let file = (identity.regular && is_local, &*filesystem);
-            let coverage = coverage(fd, file, &SourceCache::default(), offset, space.len());
+            let coverage = if !identity.regular || !is_local || filesystem.is_in_kernel() {
+                Coverage::Unknown(Reason::NotAFile)
+            } else if filesystem.is_memory() {
+                Coverage::Full
+            } else {
+                SourceCache::default().ask(fd, offset, space.len())
+            };
             read_resident(fd, &mut space, offset, coverage)
         }
         attempt => answer(attempt),
@@ -118,75 +122,6 @@ fn read_resident(
     answer(attempt_of(fd, got, space.len(), Some(offset)))
 }
 
-/// The residency of a range of a file. `Full` for a file in memory. `Unknown` if it is not regular, or if
-/// an ordinary read of cached data may wait for a server.
-fn coverage(
-    fd: BorrowedFd<'_>,
-    (regular, filesystem): (bool, &Filesystem),
-    residency: &SourceCache,
-    offset: u64,
-    len: usize,
-) -> Coverage {
-    if !regular || filesystem.is_in_kernel() {
-        Coverage::Unknown(Reason::NotAFile)
-    } else if filesystem.is_memory() {
-        Coverage::Full
-    } else {
-        residency.ask(fd, offset, len)
-    }
-}
-
-/// [`cached`], if the file's history is in favour of a try. Returns `None` if it is not: recent
-/// tries have not paid. The result counts in the history, which all clones of the handle share.
-///
-/// A program with a pool of threads calls it before it queues a read.
-///
-/// # Errors
-/// As [`cached`].
-///
-/// ```
-/// use nowait::read::{Cached, try_cached};
-/// let file = nowait::Handle::new(std::fs::File::open("Cargo.toml")?)?;
-/// let mut buf = [0; 64];
-/// match try_cached(&file, &mut buf, 0)? {
-///     Some(Cached::All(n)) => println!("{n} bytes from the page cache"),
-///     Some(_) => println!("not all of it is cached: for the pool"),
-///     None => println!("not tried: for the pool"),
-/// }
-/// # Ok::<(), std::io::Error>(())
-/// ```
-pub fn try_cached<'a>(
-    handle: &Handle,
-    buf: impl Into<UninitSlice<'a>>,
-    offset: u64,
-) -> Result<Option<Cached>> {
-    let history = handle.history();
-    if history.decide(NowaitPolicy::Adaptive, Costs::default) == CacheDecision::Skip {
-        return Ok(None);
-    }
-    let (fd, mut space) = (handle.as_fd(), buf.into());
-    let is_refused = handle.nowait_read().is_refused();
-    let tried = (!is_refused).then(|| attempt(fd, &mut space, Some(offset)));
-    if let Some(Attempt::Refused(_)) = tried {
-        handle.nowait_read_refused();
-    }
-    let read = match tried {
-        None | Some(Attempt::Refused(_)) => {
-            let regular = handle.is_regular() && !handle.is_served();
-            let file = (regular, handle.filesystem());
-            let coverage = coverage(fd, file, handle.residency(), offset, space.len());
-            read_resident(fd, &mut space, offset, coverage)
-        }
-        Some(tried) => answer(tried),
-    };
-    let read = read.map_err(|e| e.on(handle.shared_path()))?;
-    match read {
-        Cached::All(_) => history.hit(),
-        Cached::Prefix(_) | Cached::Nothing | Cached::Unsupported(_) => history.miss(),
-    }
-    Ok(Some(read))
-}
-
 /// [`Cached`] for the read path: without allocation or error type, and with more cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
@@ -203,16 +138,23 @@ pub(crate) enum Attempt {
     Failed(Errno),
 }
 
-const NOWAIT: u32 = crate::kernel::flags::RwFlags::NOWAIT.bits();
+/// One preadv2(2) with `RWF_NOWAIT`.
+#[inline]
+pub(super) fn nowait(
+    fd: BorrowedFd<'_>,
+    space: &mut UninitSlice<'_>,
+    offset: Offset,
+) -> Result<usize, Errno> {
+    rw::preadv2(fd, space, offset, RwFlags::NOWAIT.bits())
+}
 
-pub(crate) fn attempt(fd: BorrowedFd<'_>, space: &mut UninitSlice<'_>, offset: Offset) -> Attempt {
-    let len = space.len();
-    let got = rw::preadv2(fd, space, offset, NOWAIT);
-    attempt_of(fd, got, len, offset)
+fn attempt(fd: BorrowedFd<'_>, space: &mut UninitSlice<'_>, offset: Offset) -> Attempt {
+    let got = nowait(fd, space, offset);
+    attempt_of(fd, got, space.len(), offset)
 }
 
 /// Interprets the result of a read of `len` bytes.
-fn attempt_of(
+pub(super) fn attempt_of(
     fd: BorrowedFd<'_>,
     got: Result<usize, Errno>,
     len: usize,

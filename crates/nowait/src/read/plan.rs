@@ -116,6 +116,7 @@ pub(crate) fn plan(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::COPY_LIMIT;
 
     const READ: Request = Request {
         len: 4096,
@@ -158,7 +159,6 @@ mod tests {
         residency: false,
         ..EXT4
     };
-    const COPY_LIMIT: usize = 256 << 10;
 
     #[test]
     fn every_row() {

@@ -20,12 +20,12 @@ pub(crate) enum Start {
     Failed(Errno),
 }
 
-/// The part of a read that has run in the calling thread.
-#[derive(Debug)]
-pub(crate) struct Started {
-    pub(crate) outcome: Start,
-    /// A readahead for a worker. Usually `None`.
-    pub(crate) readahead: Option<Op>,
+/// The result of the calling thread's part of an operation.
+pub(crate) enum CallerResult<T> {
+    /// The operation is done, or failed immediately.
+    Done(T),
+    /// The engine does the operation, or the rest of it, which the operation has recorded.
+    Rest(Op),
 }
 
 /// The rest of a read, for the engine.
@@ -79,10 +79,10 @@ impl Rest {
 #[inline]
 pub(crate) fn start_into(
     buffer: &mut dyn IoBufMut,
-    start: impl FnOnce(&mut UninitSlice<'_>) -> Started,
-) -> Started {
+    start: impl FnOnce(&mut UninitSlice<'_>) -> Start,
+) -> Start {
     let started = start(&mut buffer.as_uninit());
-    let filled = match &started.outcome {
+    let filled = match &started {
         Start::Done(n, _) => *n,
         Start::Failed(_) => 0,
         Start::Rest(_) => return started,
@@ -109,10 +109,10 @@ pub(crate) fn fill(
 #[inline]
 pub(crate) fn start_operation(
     read: &mut Read,
-    start: impl FnOnce(&Handle, &mut UninitSlice<'_>) -> Started,
-) -> Started {
+    start: impl FnOnce(&Handle, &mut UninitSlice<'_>) -> Start,
+) -> Start {
     let started = read.with_space(start);
-    match &started.outcome {
+    match &started {
         // SAFETY: the kernel wrote these bytes through the operation's space.
         Start::Done(n, _) => unsafe { read.fill(*n) },
         // SAFETY: no byte is claimed.

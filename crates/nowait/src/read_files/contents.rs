@@ -99,7 +99,7 @@ pub(super) fn cached(
     };
     // One more byte, so that the read is short at the end of the file.
     bytes.resize(to_usize(size) + 1, 0);
-    match read::cached_by_nowait(&fd, &mut bytes[..], 0) {
+    match read::cached(&fd, &mut bytes[..], 0) {
         Ok(Cached::All(n)) if n as u64 <= size => {
             bytes.truncate(n);
             Outcome::Read(Ok(FileContents {

@@ -1,7 +1,7 @@
 //! The part of a read into tokio's `ReadBuf` that runs in the calling thread.
 #![allow(unsafe_code)]
 
-use crate::read::{Start, Started};
+use crate::read::start::Start;
 use crate::sys::uninit_slice::UninitSlice;
 
 /// Starts a read into the free part of a `ReadBuf`, at most `most` bytes of it, and marks the bytes
@@ -9,12 +9,12 @@ use crate::sys::uninit_slice::UninitSlice;
 pub(crate) fn start_into_read_buf(
     dst: &mut ::tokio::io::ReadBuf<'_>,
     most: usize,
-    start: impl FnOnce(&mut UninitSlice<'_>) -> Started,
-) -> Started {
+    start: impl FnOnce(&mut UninitSlice<'_>) -> Start,
+) -> Start {
     // SAFETY: neither this function nor a read makes initialised bytes uninitialised.
     let free = unsafe { dst.unfilled_mut() };
     let started = start(&mut UninitSlice::Uninit(free).first(most));
-    let filled = match &started.outcome {
+    let filled = match &started {
         Start::Done(n, _) => *n,
         Start::Rest(rest) => rest.done,
         Start::Failed(_) => 0,
@@ -31,17 +31,10 @@ mod tests {
     use crate::handle::Handle;
     use crate::op::Route;
     use crate::policy::provenance::Provenance;
-    use crate::read::Rest;
     use crate::read::blocking::fill_space;
+    use crate::read::start::Rest;
     use crate::sys::Errno;
     use crate::test_file::TestFile;
-
-    fn started(outcome: Start) -> Started {
-        Started {
-            outcome,
-            readahead: None,
-        }
-    }
 
     #[test]
     fn a_read_buf_is_told_of_what_was_read_before_the_rest() {
@@ -55,19 +48,17 @@ mod tests {
             start_into_read_buf(&mut dst, most, |space| {
                 let mut space = space.skip(0).first(part);
                 let n = fill_space(&handle, &mut space, 0).unwrap();
-                let outcome = if rest {
+                if rest {
                     Start::Rest(Rest::of(n, true, Route::Ring))
                 } else {
                     Start::Done(n, Provenance::default())
-                };
-                started(outcome)
+                }
             })
-            .outcome
         };
         assert!(matches!(read(30, 10, true), Start::Rest(_)));
         assert!(matches!(read(5, 10, false), Start::Done(5, _)));
-        let failed = start_into_read_buf(&mut dst, 1, |_| started(Start::Failed(Errno::IO)));
-        assert!(matches!(failed.outcome, Start::Failed(_)));
+        let failed = start_into_read_buf(&mut dst, 1, |_| Start::Failed(Errno::IO));
+        assert!(matches!(failed, Start::Failed(_)));
         let expected = [b"before", &bytes[..10], &bytes[..5]].concat();
         assert_eq!((dst.filled(), dst.initialized().len()), (&expected[..], 21));
     }

@@ -36,7 +36,7 @@ use crate::file::File;
 use crate::handle::Handle;
 use crate::kernel::flags::RwFlags;
 use crate::op::{Kind, Op};
-use crate::read::Start;
+use crate::read::start::Start;
 use crate::write;
 
 /// The state of a file's stream.
@@ -154,8 +154,7 @@ impl Stream {
                 path.start(handle, space, None, RwFlags::empty())
             })
         })?;
-        started.readahead.map(|op| engine.advise(op));
-        match started.outcome {
+        match started {
             Start::Failed(errno) => Some(Err(errno.into())),
             Start::Rest(rest) if rest.done == 0 => None,
             Start::Rest(_) | Start::Done(..) => Some(Ok(())),

@@ -6,9 +6,10 @@
 
 use std::fs;
 use std::mem::MaybeUninit;
+use std::os::unix::fs::OpenOptionsExt;
 
-use nowait::read::{Cached, cached, cached_by_nowait, try_cached};
-use nowait::{Engine, ErrorKind, File, Handle, buffer::UninitSlice};
+use nowait::read::{COPY_LIMIT, Cached, Plan, Reason, cached, cached_by_nowait, try_cached};
+use nowait::{Engine, ErrorKind, File, Handle, Mode, buffer::UninitSlice};
 use slowdisk::{Filesystem, TestMount};
 use test_support::{Excuse, repeat};
 
@@ -358,6 +359,36 @@ fn where_nowait_is_refused_nothing_is_read_from_the_device() {
     assert_eq!(resident.expect("residency").known(), Some(0));
 }
 
+/// Reads of a program's own pool are tried by the rules of an engine's reads.
+#[test]
+fn reads_without_an_engine_follow_the_rules() {
+    let mount = mounted!(Filesystem::Ext4);
+    let sample = Sample::new(mount.path(), "file", COPY_LIMIT as u64 + 4096);
+    sample.warm();
+    let handle = Handle::new(sample.open()).expect("a handle");
+    let mut buf = vec![0; COPY_LIMIT + 1];
+    let said = try_cached(&handle, &mut buf[..], 0).expect("try_cached");
+    assert!(said.is_none(), "{said:?}: a worker copies so much");
+    let said = try_cached(&handle, &mut buf[..COPY_LIMIT], 0).expect("try_cached");
+    assert!(matches!(said, Some(Cached::All(COPY_LIMIT))), "{said:?}");
+    assert!(buf[..COPY_LIMIT] == sample.content[..COPY_LIMIT]);
+
+    let mut options = fs::File::options();
+    options.read(true).custom_flags(libc::O_DIRECT);
+    let direct = options.open(&sample.path).expect("O_DIRECT");
+    let direct = Handle::new(direct).expect("a handle");
+    let said = try_cached(&direct, &mut buf[..4096], 0).expect("try_cached");
+    assert!(said.is_none(), "{said:?}: it waits for the device");
+
+    sample.evict();
+    let strict = Handle::with_mode(sample.open(), Mode::Strict).expect("a handle");
+    let said = try_cached(&strict, &mut buf[..100], 8192).expect("try_cached");
+    assert!(matches!(said, Some(Cached::Nothing)), "{said:?}");
+    let resident = nowait::residency::resident_prefix(sample.open(), 8192, 100);
+    let resident = resident.expect("residency").known();
+    assert_eq!(resident, Some(0), "the try has started a readahead");
+}
+
 /// The kernel's own files have no page cache, and some of them wait without limit.
 #[test]
 fn files_of_the_kernel_are_not_read() {
@@ -369,6 +400,15 @@ fn files_of_the_kernel_are_not_read() {
     let said = try_cached(&handle, &mut buf, 0).expect("try_cached");
     assert!(matches!(said, Some(Cached::Unsupported(_))), "{said:?}");
     assert_eq!(buf, [0; 100]);
+    // A read of /proc/kmsg in the calling thread would wait for a message of the kernel.
+    let engine = Engine::process().expect("an engine");
+    let file = File::from_handle(&handle, &engine);
+    for _ in 0..3 {
+        let read = pollster::block_on(file.read_at(vec![0; 100], 0));
+        assert!(read.result.is_ok_and(|n| n > 0));
+        assert_eq!(read.provenance.cached, 0);
+        assert_eq!(file.plan(100), Plan::Queue(Reason::CannotTell));
+    }
 }
 
 #[test]

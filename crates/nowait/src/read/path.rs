@@ -1,0 +1,436 @@
+//! The read path: carries out the plan of a read in the calling thread.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use super::cached::{Attempt, attempt_of, ended, nowait};
+use super::plan::{Facts, Plan, Reason, Request, plan};
+use super::start::{Rest, Start, start_operation};
+use crate::handle::Handle;
+use crate::kernel::flags::RwFlags;
+use crate::op::{Advice, Fadvise, Kind, Op, Route};
+use crate::policy::Policy;
+use crate::policy::history::CacheDecision;
+use crate::policy::mode::Mode;
+use crate::policy::provenance::{Origin, Provenance};
+use crate::policy::readahead::WINDOW;
+use crate::policy::stats::{Count, ns_since, sometimes_now};
+use crate::residency::Coverage;
+use crate::sys::Errno;
+use crate::sys::process::page_size;
+use crate::sys::rw::{self, Offset, checked};
+use crate::sys::uninit_slice::UninitSlice;
+
+/// The read path of one engine, for the calling thread.
+#[derive(Debug)]
+pub(crate) struct ReadPath<'a, F, A> {
+    pub(crate) policy: &'a Policy,
+    /// Returns the number of the engine's operations that need a device. All threads write it, so
+    /// that it takes time to read it.
+    pub(crate) in_flight: F,
+    /// Hands a readahead to a worker.
+    pub(crate) read_ahead: A,
+    /// True if the reads are submitted with others and can go to a ring with them.
+    pub(crate) batch: bool,
+}
+
+impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
+    /// Runs the part of one read that belongs to the calling thread: decides by the plan and
+    /// follows it.
+    ///
+    /// Without an offset it reads at the file's own position and moves it. The kernel locks the
+    /// position during the call. Like read(2) it may then return fewer bytes than are available.
+    #[inline]
+    pub(crate) fn start(
+        &self,
+        handle: &Handle,
+        space: &mut UninitSlice<'_>,
+        offset: Offset,
+        flags: RwFlags,
+    ) -> Start {
+        let (mode, len) = (self.mode(handle), space.len());
+        // A strict file that is read at its own position has to be read ahead from there.
+        let from = match mode {
+            Mode::Eager => None,
+            Mode::Strict => offset.or_else(|| rustix::fs::tell(handle).ok()),
+        };
+        let (mut started, skipped) = self.serve(handle, mode, space, offset, flags);
+        if let (Start::Rest(rest), Some(offset)) = (&mut started, offset) {
+            count_rest(handle, rest, offset, len, skipped);
+        }
+        if let Some(from) = from
+            && let Some(op) = readahead(handle, from, len, &started)
+        {
+            (self.read_ahead)(op);
+        }
+        started
+    }
+
+    /// The same for a read whose rest no engine reads.
+    pub(crate) fn try_alone(
+        &self,
+        handle: &Handle,
+        space: &mut UninitSlice<'_>,
+        offset: u64,
+    ) -> Start {
+        let (mode, flags) = (self.mode(handle), RwFlags::empty());
+        self.serve(handle, mode, space, Some(offset), flags).0
+    }
+
+    /// Runs the part of a read operation that belongs to the calling thread. `None` if the
+    /// operation goes to the engine unchanged.
+    pub(crate) fn start_op(&self, op: &mut Op) -> Option<Start> {
+        let Kind::Read(read) = &mut op.body.kind else {
+            return None;
+        };
+        let (offset, flags) = (read.positional()?, read.flagged());
+        if read.is_direct() {
+            // The plan would decide the same, later. Such reads are frequent.
+            return None;
+        }
+        Some(start_operation(read, |handle, space| {
+            self.start(handle, space, Some(offset), flags)
+        }))
+    }
+
+    /// The plan for a read of `len` bytes at an offset, without a change of the file's history.
+    pub(crate) fn plan(&self, handle: &Handle, len: usize) -> Plan {
+        let policy = self.policy;
+        let mode = self.mode(handle);
+        let request = Request {
+            len,
+            flags: RwFlags::empty(),
+            batch: self.batch,
+            alone: (self.in_flight)() == 0,
+        };
+        let decision = handle.history().foresee(policy.nowait, policy.costs());
+        let facts = self.facts(handle, mode);
+        plan(request, facts, mode, decision, policy.copy_limit)
+    }
+
+    /// The mode of a file: its own or the engine's.
+    fn mode(&self, handle: &Handle) -> Mode {
+        handle.mode().unwrap_or(self.policy.mode)
+    }
+
+    /// Carries out the plan. The second value is true if the file's history was against a try.
+    fn serve(
+        &self,
+        handle: &Handle,
+        mode: Mode,
+        space: &mut UninitSlice<'_>,
+        offset: Offset,
+        flags: RwFlags,
+    ) -> (Start, bool) {
+        let (policy, len) = (self.policy, space.len());
+        if let Err(errno) = checked(offset, len) {
+            return (Start::Failed(errno), false);
+        }
+        if policy.polled {
+            // Polled engines accept only O_DIRECT files. The engine refuses others.
+            return (rest(0, false, Route::Ring), false);
+        }
+        let facts = self.facts(handle, mode);
+        let decision = handle.history().decide(policy.nowait, || policy.costs());
+        let request = Request {
+            len,
+            flags,
+            batch: self.batch,
+            // Hits do not evaluate this.
+            alone: decision == CacheDecision::Skip && (self.in_flight)() == 0,
+        };
+        let timer = sometimes_now();
+        let mut skipped = false;
+        let started = match plan(request, facts, mode, decision, policy.copy_limit) {
+            Plan::CacheFirst => try_timed(policy, handle, space, offset),
+            Plan::AskFirst => ask_first(policy, handle, space, offset, (facts, mode)),
+            Plan::Inline => inline(policy, handle, space, offset),
+            Plan::Queue(reason) => {
+                if reason == Reason::LowHitRate {
+                    policy.counters.count(Count::Skipped);
+                    skipped = decision == CacheDecision::Skip;
+                }
+                let route = if reason == Reason::Large {
+                    Route::Worker
+                } else {
+                    Route::Ring
+                };
+                rest(0, false, route)
+            }
+        };
+        if let Some(timer) = timer {
+            let ns = ns_since(timer);
+            match &started {
+                Start::Done(_, p) if p.cached > 0 => policy.observed.hit(len, ns),
+                Start::Rest(rest) if rest.missed => policy.observed.miss(ns),
+                _ => {}
+            }
+        }
+        (started, skipped)
+    }
+
+    /// The facts that the plan needs. Looks for a residency source, and for congestion, only if the
+    /// plan depends on it.
+    fn facts(&self, handle: &Handle, mode: Mode) -> Facts {
+        if mode == Mode::Strict {
+            handle.leave_readahead_to_the_engine();
+        }
+        let regular = handle.is_regular();
+        let memory = handle.filesystem().is_memory();
+        let nowait_refused = handle.nowait_read().is_refused() || !regular;
+        let direct = handle.is_direct();
+        let asks = mode == Mode::Strict || nowait_refused;
+        let congested = !asks && !direct && !memory && self.is_congested(handle);
+        let asks = (asks || congested) && !memory && regular;
+        // The kernel's own files have a size of 0 and no pages, all of which are resident.
+        let is_told = asks && !handle.is_served() && !handle.waits_without_end();
+        Facts {
+            direct,
+            memory: memory && regular,
+            nowait_refused,
+            nowait_works: handle.nowait_read().works(),
+            residency: is_told && handle.has_residency(),
+            congested,
+        }
+    }
+
+    /// Returns true if a try of the page cache may wait for a device. A file that always hits is
+    /// tried in any case, since hits usually wait for nothing.
+    fn is_congested(&self, handle: &Handle) -> bool {
+        !always_hits(handle) && self.policy.congestion.is_congested((self.in_flight)())
+    }
+}
+
+/// Counts the bytes of the rest that are in the page cache, so that its completion can report the
+/// origin of its bytes. This takes some microseconds before a read from the device. For one page
+/// the completion itself reports it.
+fn count_rest(handle: &Handle, rest: &mut Rest, offset: u64, len: usize, skipped: bool) {
+    let left = len - rest.done;
+    let tells = rest.missed || skipped;
+    if tells && rest.resident.is_none() && rest.route == Route::Ring && left > page_size() {
+        rest.resident = handle.resident_bytes(offset + rest.done as u64, left);
+        if let (Some(resident), false) = (rest.resident, rest.missed) {
+            handle.history().record(resident as usize >= left);
+        }
+    }
+}
+
+/// The readahead operation that a worker performs after a read of `len` bytes of a strict file.
+///
+/// The kernel's readahead is off for a strict file, because the calling thread would pay for it. If
+/// reads are sequential and have missed, a worker starts a readahead, and starts the next one
+/// before the reads reach the end of it.
+fn readahead(handle: &Handle, offset: u64, len: usize, started: &Start) -> Option<Op> {
+    if handle.is_direct() {
+        return None;
+    }
+    let missed = matches!(started, Start::Rest(_));
+    let from = handle.readahead().next(offset, len as u64, missed)?;
+    Some(Fadvise::new(handle, from, WINDOW, Advice::WillNeed).into())
+}
+
+/// Returns true if all recent reads of the file were hits.
+fn always_hits(handle: &Handle) -> bool {
+    handle.nowait_read().works() && handle.history().always_hits()
+}
+
+/// Tries NOWAIT in the calling thread, and notes if it had to wait. A file that always hits is not
+/// timed, since that takes some percent of the time of a hit.
+fn try_timed(
+    policy: &Policy,
+    handle: &Handle,
+    space: &mut UninitSlice<'_>,
+    offset: Offset,
+) -> Start {
+    let begun = (!always_hits(handle)).then(Instant::now);
+    let started = try_cache(policy, handle, space, offset);
+    if let Some(begun) = begun {
+        policy.congestion.tried(begun.elapsed());
+    }
+    started
+}
+
+/// Tries NOWAIT in the calling thread. The engine reads the rest.
+fn try_cache(
+    policy: &Policy,
+    handle: &Handle,
+    space: &mut UninitSlice<'_>,
+    offset: Offset,
+) -> Start {
+    let (false_misses, len) = (handle.false_misses(), space.len());
+    let was_resident = false_misses.is_sample() && is_resident(handle, offset);
+    let hit = |n| {
+        handle.nowait_read_worked();
+        false_misses.worked();
+        handle.history().hit();
+        policy.counters.hit(n);
+        Start::Done(n, Provenance::of(n, Origin::Cache))
+    };
+    let got = nowait(handle.as_fd(), space, offset);
+    if got == Ok(len) {
+        return hit(len);
+    }
+    match attempt_of(handle.as_fd(), got, len, offset) {
+        Attempt::All(n) => hit(n),
+        Attempt::Part(n) => {
+            // The next read finds out why this one was short.
+            handle.nowait_read_worked();
+            false_misses.worked();
+            policy.counters.hit(n);
+            Start::Done(n, Provenance::of(n, Origin::Cache))
+        }
+        Attempt::Prefix(n) => {
+            handle.nowait_read_worked();
+            false_misses.worked();
+            handle.history().miss();
+            policy
+                .counters
+                .add2(Count::Prefixes, 1, Count::PrefixBytes, n as u64);
+            rest(n, true, Route::Ring)
+        }
+        Attempt::Nothing => {
+            handle.nowait_read_worked();
+            handle.history().miss();
+            policy.counters.count(Count::Misses);
+            if false_misses.failed(was_resident) {
+                handle.nowait_read_stopped();
+                policy.counters.count(Count::Stopped);
+            }
+            rest(0, true, Route::Ring)
+        }
+        Attempt::NotNow => {
+            policy.counters.count(Count::Misses);
+            rest(0, false, Route::Ring)
+        }
+        Attempt::FalseEof => {
+            policy.counters.count(Count::FalseEnds);
+            rest(0, false, Route::Ring)
+        }
+        Attempt::Refused(_) => {
+            handle.nowait_read_refused();
+            policy.counters.count(Count::Refusals);
+            rest(0, false, Route::Ring)
+        }
+        Attempt::Failed(errno) => Start::Failed(errno),
+    }
+}
+
+/// Returns true if the first byte of a read is in the page cache.
+#[cold]
+fn is_resident(handle: &Handle, offset: Offset) -> bool {
+    let offset = offset.or_else(|| rustix::fs::tell(handle).ok());
+    offset.is_some_and(|at| handle.resident_bytes(at, 1) == Some(1))
+}
+
+/// Queries residency, and reads in the calling thread only if the range is resident.
+fn ask_first(
+    policy: &Policy,
+    handle: &Handle,
+    space: &mut UninitSlice<'_>,
+    offset: Offset,
+    (facts, mode): (Facts, Mode),
+) -> Start {
+    let Ok(at) = offset.map_or_else(|| rustix::fs::tell(handle), Ok) else {
+        // lseek(2) refuses some regular files, such as those of tracefs.
+        return rest(0, false, Route::Ring);
+    };
+    let (residency, len, memory) = (handle.residency(), space.len(), policy.residency_memory);
+    let remembers = facts.nowait_refused && mode == Mode::Eager && !memory.is_zero();
+    if remembers && residency.remembers(handle.as_fd(), at, len, memory) {
+        return plain_timed(policy, handle, space, offset);
+    }
+    let coverage = match remembers {
+        true => residency.ask_around(handle.as_fd(), at, len, memory),
+        false => residency.ask(handle.as_fd(), at, len),
+    };
+    match coverage {
+        Coverage::Full if facts.nowait_refused => plain(policy, handle, space, offset),
+        Coverage::Full => {
+            let started = try_cache(policy, handle, space, offset);
+            if matches!(&started, Start::Rest(rest) if rest.missed) {
+                policy.counters.count(Count::Races);
+            }
+            started
+        }
+        coverage @ (Coverage::Partial | Coverage::Empty) => {
+            handle.history().miss();
+            policy.counters.count(Count::Misses);
+            Start::Rest(Rest {
+                resident: (coverage == Coverage::Empty).then_some(0),
+                ..Rest::of(0, true, Route::Ring)
+            })
+        }
+        Coverage::Unknown(_) => rest(0, false, Route::Ring),
+    }
+}
+
+/// An ordinary read. Used if NOWAIT is refused (overlayfs) and the pages were resident a moment
+/// ago.
+fn plain(policy: &Policy, handle: &Handle, space: &mut UninitSlice<'_>, offset: Offset) -> Start {
+    let started = in_caller(handle, space, offset, Origin::Cache);
+    if let Start::Done(n, _) = started {
+        handle.history().hit();
+        policy.counters.hit(n);
+    }
+    started
+}
+
+/// An ordinary read of pages that were resident a short time ago. If it has waited for the device,
+/// all answers about the file are dropped. A long read may also have waited for a processor: then
+/// other pages of the file are still resident.
+fn plain_timed(
+    policy: &Policy,
+    handle: &Handle,
+    space: &mut UninitSlice<'_>,
+    offset: Offset,
+) -> Start {
+    /// A copy takes less: a byte takes less than a nanosecond.
+    const COPY: Duration = Duration::from_micros(50);
+    let limit = COPY + Duration::from_nanos(space.len() as u64);
+    let begun = Instant::now();
+    let started = in_caller(handle, space, offset, Origin::Cache);
+    match started {
+        Start::Done(n, _)
+            if begun.elapsed() > limit && handle.residency().forget_if_evicted(handle.as_fd()) =>
+        {
+            handle.history().miss();
+            Start::Done(n, Provenance::of(n, Origin::Unknown))
+        }
+        Start::Done(n, _) => {
+            handle.history().hit();
+            policy.counters.hit(n);
+            started
+        }
+        _ => started,
+    }
+}
+
+/// An ordinary read of a memory-backed file.
+fn inline(policy: &Policy, handle: &Handle, space: &mut UninitSlice<'_>, offset: Offset) -> Start {
+    policy.counters.count(Count::Inline);
+    in_caller(handle, space, offset, Origin::Cache)
+}
+
+/// An ordinary read in the calling thread. The engine continues a short read that did not reach the
+/// end of the file.
+fn in_caller(
+    handle: &Handle,
+    space: &mut UninitSlice<'_>,
+    offset: Offset,
+    origin: Origin,
+) -> Start {
+    match rw::preadv2(handle.as_fd(), space, offset, 0) {
+        Ok(n) => match offset {
+            Some(at) if 0 < n && n < space.len() && !ended(handle.as_fd(), at, n) => {
+                rest(n, false, Route::Ring)
+            }
+            _ => Start::Done(n, Provenance::of(n, origin)),
+        },
+        Err(Errno::INTR) => rest(0, false, Route::Ring),
+        Err(errno) => Start::Failed(errno),
+    }
+}
+
+fn rest(done: usize, missed: bool, route: Route) -> Start {
+    Start::Rest(Rest::of(done, missed, route))
+}

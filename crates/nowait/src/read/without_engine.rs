@@ -1,0 +1,263 @@
+//! Reads of cached data for programs that hand the rest to threads of their own, by the rules of the
+//! read path.
+
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use super::cached::{Cached, cached_by_nowait};
+use super::path::ReadPath;
+use super::plan::{Facts, Plan, Reason, Request, plan};
+use super::start::Start;
+use crate::error::{Error, Result};
+use crate::handle::Handle;
+use crate::kernel::flags::RwFlags;
+use crate::policy::congestion::Congestion;
+use crate::policy::history::{CacheDecision, History};
+use crate::policy::mode::Mode;
+use crate::policy::{COPY_LIMIT, Policy};
+use crate::sys::Errno;
+use crate::sys::uninit_slice::UninitSlice;
+
+/// Reads the bytes of a range that the page cache has, if the rules of an engine's reads are in
+/// favour of a try. Returns `None` if they are not; nothing was read then.
+///
+/// A program with a pool of threads calls it before it queues a read. These are the rules:
+///
+/// - By the file's history, recent tries have paid. The result counts in the history, which all clones
+///   of the handle share.
+/// - The read is at most [`COPY_LIMIT`] long, and the file is not open with O_DIRECT.
+/// - Where `RWF_NOWAIT` is refused, for a handle with [`Mode::Strict`], and for a second after a try
+///   that has waited for a device, the kernel is asked first which pages are resident. A missing page
+///   is [`Cached::Nothing`].
+/// - A file in memory is read, also if it is in swap.
+///
+/// # Errors
+/// As [`cached`](super::cached).
+///
+/// ```
+/// use nowait::read::{Cached, try_cached};
+/// let file = nowait::Handle::new(std::fs::File::open("Cargo.toml")?)?;
+/// let mut buf = [0; 64];
+/// match try_cached(&file, &mut buf, 0)? {
+///     Some(Cached::All(n)) => println!("{n} bytes from the page cache"),
+///     Some(_) => println!("not all of it is cached: for the pool"),
+///     None => println!("not tried: for the pool"),
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn try_cached<'a>(
+    handle: &Handle,
+    buf: impl Into<UninitSlice<'a>>,
+    offset: u64,
+) -> Result<Option<Cached>> {
+    let mut space = buf.into();
+    let path = ReadPath {
+        policy: Policy::without_engine(),
+        in_flight: || 0,
+        read_ahead: drop,
+        batch: false,
+    };
+    let was_refused = handle.nowait_read().is_refused();
+    let mut start = || path.try_alone(handle, &mut space, offset);
+    let mut started = start();
+    if !was_refused && handle.nowait_read().is_refused() {
+        // Now the plan is another one.
+        started = start();
+    }
+    let rest = match started {
+        Start::Done(n, _) => return Ok(Some(Cached::All(n))),
+        Start::Failed(errno) => {
+            return Err(Error::os("cached read", errno).on(handle.shared_path()));
+        }
+        Start::Rest(rest) => rest,
+    };
+    Ok(match (rest.done, rest.missed) {
+        (n @ 1.., _) => Some(Cached::Prefix(n)),
+        (0, true) => Some(Cached::Nothing),
+        (0, false) => match path.plan(handle, space.len()) {
+            Plan::Queue(Reason::Direct | Reason::Large | Reason::LowHitRate) => None,
+            _ if handle.nowait_read().is_refused() => {
+                handle.history().miss();
+                let refused = Error::os("preadv2 RWF_NOWAIT", Errno::OPNOTSUPP);
+                Some(Cached::Unsupported(refused))
+            }
+            Plan::Queue(_) => None,
+            _ => Some(Cached::Nothing),
+        },
+    })
+}
+
+/// The knowledge of a program about a bare descriptor that it reads, for [`Rules::try_cached`].
+#[derive(Clone, Copy, Debug)]
+pub struct BareFile<'a> {
+    /// The results of earlier reads.
+    pub history: &'a History,
+    /// The decision of the [history](History::decide) for this read.
+    pub decision: CacheDecision,
+    /// True if the file is open with O_DIRECT.
+    pub is_direct: bool,
+    /// True if `RWF_NOWAIT` was [refused](Cached::Unsupported) on the file.
+    pub is_refused: bool,
+    /// The number of other operations of the program that need a device.
+    pub in_flight: usize,
+}
+
+/// The rules of an engine's reads, for a program that reads bare descriptors and hands the rest to
+/// threads of its own. A program has one of them, for all its files.
+///
+/// ```
+/// use nowait::cost::Costs;
+/// use nowait::read::{BareFile, Cached, History, NowaitPolicy, Rules};
+/// static RULES: Rules = Rules::new();
+/// let (file, history) = (std::fs::File::open("Cargo.toml")?, History::new());
+/// let read = BareFile {
+///     history: &history,
+///     decision: history.decide(NowaitPolicy::Adaptive, Costs::default),
+///     is_direct: false,
+///     is_refused: false,
+///     in_flight: 0,
+/// };
+/// let mut buf = [0; 64];
+/// match RULES.try_cached(&file, read, &mut buf, 0)? {
+///     Some(Cached::All(n)) => println!("{n} bytes from the page cache"),
+///     Some(_) | None => println!("for the threads"),
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Rules {
+    congestion: Congestion,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules::new()
+    }
+}
+
+impl Rules {
+    /// The rules of a program none of whose tries has waited.
+    pub const fn new() -> Rules {
+        Rules {
+            congestion: Congestion::new(),
+        }
+    }
+
+    /// As [`cached_by_nowait`], if the rules are in favour of a try; otherwise `None`. The result
+    /// counts in the file's history.
+    ///
+    /// - A read of more than [`COPY_LIMIT`], and of a file that is open with O_DIRECT, is not tried.
+    /// - If the history is not in favour, a read is tried while nothing else is in flight: the try
+    ///   that fails starts the device.
+    /// - A try may wait for a place in a device's queue. While many operations are in flight, and for
+    ///   a second after a try that has waited, only files that always hit are tried.
+    ///
+    /// # Errors
+    /// As [`cached`](super::cached).
+    pub fn try_cached<'a>(
+        &self,
+        fd: impl AsFd,
+        file: BareFile<'_>,
+        buf: impl Into<UninitSlice<'a>>,
+        offset: u64,
+    ) -> Result<Option<Cached>> {
+        let space = buf.into();
+        let always_hits = file.history.always_hits();
+        let request = Request {
+            len: space.len(),
+            flags: RwFlags::empty(),
+            batch: false,
+            alone: file.in_flight == 0,
+        };
+        let facts = Facts {
+            direct: file.is_direct,
+            memory: false,
+            nowait_refused: file.is_refused,
+            nowait_works: !file.is_refused,
+            residency: false,
+            congested: !always_hits && self.congestion.is_congested(file.in_flight),
+        };
+        match plan(request, facts, Mode::Eager, file.decision, COPY_LIMIT) {
+            Plan::CacheFirst => {}
+            Plan::AskFirst | Plan::Inline | Plan::Queue(_) => return Ok(None),
+        }
+        let begun = (!always_hits).then(Instant::now);
+        let read = cached_by_nowait(fd, space, offset)?;
+        begun.map(|begun| self.congestion.tried(begun.elapsed()));
+        match read {
+            Cached::All(_) => file.history.hit(),
+            Cached::Prefix(_) | Cached::Nothing | Cached::Unsupported(_) => file.history.miss(),
+        }
+        Ok(Some(read))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_file::TestFile;
+
+    #[test]
+    fn the_rules_of_engines_decide_about_a_bare_descriptor() {
+        let (rules, history, test) = (Rules::new(), History::new(), TestFile::new());
+        let file = std::fs::File::open(&test.path).unwrap();
+        let known = BareFile {
+            history: &history,
+            decision: CacheDecision::Try,
+            is_direct: false,
+            is_refused: false,
+            in_flight: 0,
+        };
+        let mut room = vec![0; COPY_LIMIT + 1];
+        let mut is_tried = |known: BareFile<'_>, len: usize| {
+            let read = rules.try_cached(&file, known, &mut room[..len], 0).unwrap();
+            // Miri has no preadv2(2).
+            if let Some(Cached::All(n)) = read {
+                assert_eq!(room[..n], test.bytes[..n]);
+            }
+            read.is_some()
+        };
+        let skip = BareFile {
+            decision: CacheDecision::Skip,
+            ..known
+        };
+        assert!(is_tried(known, 100));
+        assert!(is_tried(known, COPY_LIMIT));
+        assert!(!is_tried(known, COPY_LIMIT + 1));
+        assert!(is_tried(skip, 100), "alone");
+        assert!(!is_tried(
+            BareFile {
+                in_flight: 1,
+                ..skip
+            },
+            100
+        ));
+        let (is_direct, is_refused) = (true, true);
+        assert!(!is_tried(BareFile { is_direct, ..known }, 100));
+        assert!(!is_tried(
+            BareFile {
+                is_refused,
+                ..known
+            },
+            100
+        ));
+        // Many operations fill the queue of a device: files that do not always hit are not tried.
+        for _ in 0..100 {
+            history.miss();
+        }
+        assert!(is_tried(
+            BareFile {
+                in_flight: 31,
+                ..known
+            },
+            100
+        ));
+        assert!(!is_tried(
+            BareFile {
+                in_flight: 32,
+                ..known
+            },
+            100
+        ));
+    }
+}
