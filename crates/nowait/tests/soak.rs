@@ -1,6 +1,6 @@
 //! Much of everything, for long: ten thousand operations in flight, cancels, drops, forks, files that
 //! are cut off meanwhile. Bytes are checked; at the end descriptors, threads and memory are back to
-//! where they began. `NOWAIT_SOAK_SECONDS` says for how long; a minute if not set.
+//! where they began. `NOWAIT_SOAK_SECONDS` says for how long; 20 seconds if not set.
 //!
 //! Memory is counted in the allocator and by mappings. The resident size tells nothing: glibc keeps freed
 //! memory in several arenas, and their fragments grow with each life while the bytes in use stay the same.
@@ -390,7 +390,7 @@ fn mappings() -> usize {
 #[test]
 fn much_of_everything_for_long_leaves_nothing_behind() {
     let seconds = std::env::var("NOWAIT_SOAK_SECONDS").ok();
-    let seconds: f64 = seconds.map_or(60.0, |s| s.parse().expect("a number of seconds"));
+    let seconds: f64 = seconds.map_or(20.0, |s| s.parse().expect("a number of seconds"));
     let ground = Ground::new();
     let mut draws = Draws(0x9e37_79b9_7f4a_7c15 ^ u64::from(std::process::id()));
     let (descriptors, threads) = (numbers("fd"), numbers("task"));

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::{null_mut, without_provenance_mut};
 
 use crate::limit::wait_until;
@@ -66,10 +66,33 @@ pub fn are_reclaimed(path: &Path, pages: impl IntoIterator<Item = u64>, since: u
     unproven == 0 || unproven <= FEW && all_reclaimed().saturating_sub(since) >= unproven
 }
 
+/// The file of a layer whose pages those of a file on overlayfs are, on which cachestat(2) answers 0. Any other file is
+/// returned.
+fn layer(path: &Path) -> PathBuf {
+    const OVERLAYFS: u64 = 0x794c_7630;
+    let is_overlay = |path| rustix::fs::statfs(path).is_ok_and(|it| it.f_type as u64 == OVERLAYFS);
+    if !is_overlay(path) {
+        return path.into();
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
+    // `36 35 98:0 / /mnt rw - overlay overlay rw,lowerdir=/lower,upperdir=/upper,workdir=/work`
+    let layers = mounts.lines().rev().find_map(|line| {
+        let below = path.strip_prefix(line.split(' ').nth(4)?).ok()?;
+        let (_, options) = line.split_once(" - overlay ")?;
+        let options = options.split([' ', ',']);
+        let layers = options.filter_map(|it| it.strip_prefix("upperdir=").or(it.strip_prefix("lowerdir=")));
+        Some(layers.map(|layer| Path::new(layer).join(below)).collect::<Vec<_>>())
+    });
+    let layers = layers.unwrap_or_default();
+    // The upper layer comes last.
+    let found = layers.into_iter().rev().find(|file| file.exists());
+    found.unwrap_or_else(|| path.into())
+}
+
 fn reclaimed_within(path: &Path, bytes: Range<u64>) -> Option<u64> {
     // These are not in the libc crate for all machines. The number is that of all machines.
     const CACHESTAT: libc::c_long = 451;
-    let file = File::open(path).expect("a file");
+    let file = File::open(layer(path)).expect("a file");
     // The range: its start, and its length, where 0 is up to the end.
     let range = match bytes.end {
         u64::MAX => [bytes.start, 0],

@@ -15,6 +15,7 @@ use crate::policy::congestion::Congestion;
 use crate::policy::history::{CacheDecision, History};
 use crate::policy::mode::Mode;
 use crate::policy::{COPY_LIMIT, Policy};
+use crate::residency::{Coverage, SourceCache};
 use crate::sys::Errno;
 use crate::sys::uninit_slice::UninitSlice;
 
@@ -150,7 +151,8 @@ impl Rules {
     /// - If the history is not in favour, a read is tried while nothing else is in flight: the try
     ///   that fails starts the device.
     /// - A try may wait for a place in a device's queue. While many operations are in flight, and for
-    ///   a second after a try that has waited, only files that always hit are tried.
+    ///   a second after a try that has waited, the kernel is asked first which pages are resident. A
+    ///   file that always hits is tried in any case.
     ///
     /// # Errors
     /// As [`cached`](super::cached).
@@ -174,12 +176,20 @@ impl Rules {
             memory: false,
             nowait_refused: file.is_refused,
             nowait_works: !file.is_refused,
-            residency: false,
+            residency: !file.is_refused,
             congested: !always_hits && self.congestion.is_congested(file.in_flight),
         };
         match plan(request, facts, Mode::Eager, file.decision, COPY_LIMIT) {
             Plan::CacheFirst => {}
-            Plan::AskFirst | Plan::Inline | Plan::Queue(_) => return Ok(None),
+            Plan::AskFirst => match SourceCache::default().ask(fd.as_fd(), offset, space.len()) {
+                Coverage::Full => {}
+                Coverage::Partial | Coverage::Empty => {
+                    file.history.miss();
+                    return Ok(Some(Cached::Nothing));
+                }
+                Coverage::Unknown(_) => return Ok(None),
+            },
+            Plan::Inline | Plan::Queue(_) => return Ok(None),
         }
         let begun = (!always_hits).then(Instant::now);
         let read = cached_by_nowait(fd, space, offset)?;
@@ -241,7 +251,7 @@ mod tests {
             },
             100
         ));
-        // Many operations fill the queue of a device: files that do not always hit are not tried.
+        // Many operations fill the queue of a device: the kernel is asked first.
         for _ in 0..100 {
             history.miss();
         }
@@ -252,12 +262,11 @@ mod tests {
             },
             100
         ));
-        assert!(!is_tried(
-            BareFile {
-                in_flight: 32,
-                ..known
-            },
-            100
-        ));
+        let many = BareFile {
+            in_flight: 32,
+            ..known
+        };
+        let asks = cfg!(not(miri)) && SourceCache::default().is_available(file.as_fd());
+        assert_eq!(is_tried(many, 100), asks);
     }
 }
