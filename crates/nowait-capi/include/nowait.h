@@ -721,6 +721,13 @@ int nw_file_open(int fd,
                  struct nw_file **file);
 
 /*
+ As nw_file_open. Before a read of the file is tried, the kernel is asked if its range is cached, in
+ nw_file_pread_cached and in every engine. Sets FADV_RANDOM. See nw_file(3).
+ */
+int nw_file_open_strict(int fd,
+                        struct nw_file **file);
+
+/*
  Frees a file. Its descriptor stays open. Returns 0, or −EBUSY while operations on it are in
  flight or a mapping of it exists. See nw_file(3).
  */

@@ -657,8 +657,9 @@ fn numbers_for_prometheus_are_written_and_removed() {
     let metrics = dir.path().join("web.prom");
     let keep = Keep::start(&["--prometheus", word(&metrics), word(&path)]);
     let label = word(&path).replace('"', "\\\"");
-    let line =
-        format!("nowait_keep_resident_estimated_bytes{{keep=\"web\",path=\"{label}\"}} {MIB}\n");
+    let line = format!(
+        "nowait_keep_resident_estimated_bytes{{keep=\"web\",path=\"{label}\",path_hex=\"\"}} {MIB}\n"
+    );
     wait_until("the metrics", || {
         fs::read_to_string(&metrics).is_ok_and(|text| text.contains(&line))
     });

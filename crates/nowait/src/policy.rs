@@ -10,8 +10,9 @@ pub(crate) mod provenance;
 pub(crate) mod readahead;
 pub mod stats;
 
-use std::sync::LazyLock;
 use std::time::Duration;
+
+use once_cell::race::OnceBox;
 
 use congestion::Congestion;
 use cost::{Costs, Observed};
@@ -43,17 +44,19 @@ pub(crate) struct Policy {
 impl Policy {
     /// The policy for reads of a process without an engine.
     pub(crate) fn without_engine() -> &'static Policy {
-        static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy {
-            counters: Counters::default(),
-            observed: Observed::default(),
-            congestion: Congestion::new(),
-            mode: Mode::Eager,
-            nowait: NowaitPolicy::Adaptive,
-            copy_limit: COPY_LIMIT,
-            residency_memory: Duration::ZERO,
-            polled: false,
-        });
-        &POLICY
+        static POLICY: OnceBox<Policy> = OnceBox::new();
+        POLICY.get_or_init(|| {
+            Box::new(Policy {
+                counters: Counters::default(),
+                observed: Observed::default(),
+                congestion: Congestion::new(),
+                mode: Mode::Eager,
+                nowait: NowaitPolicy::Adaptive,
+                copy_limit: COPY_LIMIT,
+                residency_memory: Duration::ZERO,
+                polled: false,
+            })
+        })
     }
 
     pub(crate) fn costs(&self) -> Costs {

@@ -80,8 +80,15 @@ fn layer(path: &Path) -> PathBuf {
         let below = path.strip_prefix(line.split(' ').nth(4)?).ok()?;
         let (_, options) = line.split_once(" - overlay ")?;
         let options = options.split([' ', ',']);
-        let layers = options.filter_map(|it| it.strip_prefix("upperdir=").or(it.strip_prefix("lowerdir=")));
-        Some(layers.map(|layer| Path::new(layer).join(below)).collect::<Vec<_>>())
+        let layers = options.filter_map(|it| {
+            it.strip_prefix("upperdir=")
+                .or(it.strip_prefix("lowerdir="))
+        });
+        Some(
+            layers
+                .map(|layer| Path::new(layer).join(below))
+                .collect::<Vec<_>>(),
+        )
     });
     let layers = layers.unwrap_or_default();
     // The upper layer comes last.

@@ -10,12 +10,10 @@ use nowait_page_cache::proc;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mlock, mmap, munmap};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::CapabilitySet;
 
 /// The bytes that one call locks. The kernel reads missing pages meanwhile.
 const WINDOW: usize = 64 << 20;
-
-/// CAP_IPC_LOCK of capabilities(7).
-const CAP_IPC_LOCK: u64 = 14;
 
 /// The mappings that a process may have, if /proc does not tell.
 const MAX_MAPPINGS: u64 = 65_530;
@@ -125,10 +123,8 @@ impl Limits {
         };
         // Raising the soft limit needs no privilege. If a sandbox denies it, the soft limit holds.
         let _ = setrlimit(Resource::Memlock, raised);
-        let status = proc::read("/proc/thread-self/status");
-        let effective = proc::value_of(&status, "CapEff:")
-            .and_then(|hex| u64::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
-        let privileged = effective.is_some_and(|set| set >> CAP_IPC_LOCK & 1 == 1);
+        let privileged = rustix::thread::capabilities(None)
+            .is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
         let bytes = match privileged {
             true => u64::MAX,
             false => {

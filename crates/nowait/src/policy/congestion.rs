@@ -4,9 +4,10 @@
 //! full, the kernel waits until one of its requests is complete (`blk_mq_get_tag`), also in a read
 //! that must not wait. While an engine is congested, its reads ask for residency before they try.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+
+use once_cell::race::OnceBox;
 
 /// With this number of operations in flight, a queue may be full. Device queues usually
 /// have at least 32 entries.
@@ -23,7 +24,7 @@ const AVOID_MS: u64 = 1_000;
 #[derive(Debug)]
 pub(crate) struct Congestion {
     /// The time of the first try that has waited.
-    begun: OnceLock<Instant>,
+    begun: OnceBox<Instant>,
     /// The end of the time for which tries are avoided, in milliseconds since `begun`. Zero if no try
     /// has waited.
     until: AtomicU64,
@@ -32,7 +33,7 @@ pub(crate) struct Congestion {
 impl Congestion {
     pub(crate) const fn new() -> Congestion {
         Congestion {
-            begun: OnceLock::new(),
+            begun: OnceBox::new(),
             until: AtomicU64::new(0),
         }
     }
@@ -56,7 +57,7 @@ impl Congestion {
 
     /// Milliseconds since `begun`.
     fn now(&self) -> u64 {
-        let begun = self.begun.get_or_init(Instant::now);
+        let begun = self.begun.get_or_init(|| Box::new(Instant::now()));
         u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }

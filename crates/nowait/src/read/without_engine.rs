@@ -54,7 +54,8 @@ pub fn try_cached<'a>(
     let mut space = buf.into();
     let path = ReadPath {
         policy: Policy::without_engine(),
-        in_flight: || 0,
+        // Other reads of the program may be in flight.
+        in_flight: || 1,
         read_ahead: drop,
         batch: false,
     };
@@ -78,7 +79,6 @@ pub fn try_cached<'a>(
         (0, false) => match path.plan(handle, space.len()) {
             Plan::Queue(Reason::Direct | Reason::Large | Reason::LowHitRate) => None,
             _ if handle.nowait_read().is_refused() => {
-                handle.history().miss();
                 let refused = Error::os("preadv2 RWF_NOWAIT", Errno::OPNOTSUPP);
                 Some(Cached::Unsupported(refused))
             }
@@ -193,7 +193,9 @@ impl Rules {
         }
         let begun = (!always_hits).then(Instant::now);
         let read = cached_by_nowait(fd, space, offset)?;
-        begun.map(|begun| self.congestion.tried(begun.elapsed()));
+        if let Some(begun) = begun {
+            self.congestion.tried(begun.elapsed());
+        }
         match read {
             Cached::All(_) => file.history.hit(),
             Cached::Prefix(_) | Cached::Nothing | Cached::Unsupported(_) => file.history.miss(),
