@@ -104,7 +104,7 @@ pub unsafe extern "C" fn nw_file_fd(file: *const nw_file) -> c_int {
 }
 
 /// As nw_pread_cached, if the file's history is in favour of a try, and counts the result in the
-/// history. Returns NW_CACHED_SKIPPED if recent tries have not paid: hand the read over. See
+/// history. Returns NW_CACHED_SKIPPED if the read should not be tried: hand it over. See
 /// nw_file(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_file_pread_cached(

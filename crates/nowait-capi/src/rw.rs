@@ -17,7 +17,7 @@ pub const NW_CACHED_PREFIX: c_int = 1;
 pub const NW_CACHED_NOTHING: c_int = 2;
 /// The kernel, the sandbox or the filesystem has no RWF_NOWAIT.
 pub const NW_CACHED_UNSUPPORTED: c_int = 3;
-/// Nothing was tried: recent tries on this file have not paid (nw_file_pread_cached alone).
+/// Nothing was tried, and nothing was read: see nw_file(3) for the reasons (nw_file_pread_cached alone).
 pub const NW_CACHED_SKIPPED: c_int = 4;
 
 fn syscall(

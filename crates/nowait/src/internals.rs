@@ -21,7 +21,6 @@ pub fn plan(len: usize, mode: Mode, decision: CacheDecision) -> Plan {
         len,
         flags: RwFlags::empty(),
         batch: false,
-        alone: false,
     };
     let facts = Facts {
         direct: false,
@@ -36,7 +35,8 @@ pub fn plan(len: usize, mode: Mode, decision: CacheDecision) -> Plan {
         black_box(request),
         black_box(facts),
         black_box(mode),
-        black_box(decision),
         black_box(most),
+        || black_box(decision),
+        || false,
     )
 }

@@ -39,6 +39,8 @@ pub(crate) struct Policy {
     pub(crate) residency_memory: Duration,
     /// True if the engine polls its device, and reads and writes only O_DIRECT files.
     pub(crate) polled: bool,
+    /// True if reads are timed, for `observed`.
+    pub(crate) is_timed: bool,
 }
 
 impl Policy {
@@ -55,6 +57,8 @@ impl Policy {
                 copy_limit: COPY_LIMIT,
                 residency_memory: Duration::ZERO,
                 polled: false,
+                // It cannot measure a handoff, with which a hit is compared.
+                is_timed: false,
             })
         })
     }

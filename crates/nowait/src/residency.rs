@@ -76,6 +76,7 @@ pub(crate) use ask::{Coverage, SourceCache};
 pub(crate) use kept::{InEngine, Kept, Span, Use, retry_evictions, stop_retrying};
 pub use page_map::{PageMap, Run, Runs};
 pub use pages::page_size;
+pub(crate) use pages::pages;
 
 use choice::{SourceChoice, choose, only};
 use mapped::MappedRange;

@@ -19,6 +19,7 @@ macro_rules! syscall {
 }
 
 pub(crate) mod cast;
+pub(crate) mod clock;
 pub(crate) mod close;
 pub(crate) mod descriptor_table;
 pub(crate) mod eventfd;

@@ -114,7 +114,7 @@ impl Handle {
     /// Read into a buffer at `offset`, as many bytes as it has.
     ///
     /// Data that is not cached is read into memory of the library and copied, so that a read that is
-    /// cancelled does not write into the buffer later. A buffer of more than 1 MiB is filled by a thread
+    /// cancelled does not write into the buffer later. A buffer of more than 256 KiB is filled by a thread
     /// of the library. It cannot be resized before the awaitable has ended.
     ///
     /// Args:

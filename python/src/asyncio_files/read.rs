@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, Stream};
-use nowait::read::{Cached, try_cached};
+use nowait::read::{COPY_LIMIT, Cached, try_cached};
 use nowait::{Engine, File, Handle};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
@@ -103,7 +103,7 @@ impl Request for ReadIntoAt {
         }
         let file = file(py, &self.handle)?;
         // Nothing writes into memory of the program after a cancellation.
-        let read: InEngine = if len > LARGEST {
+        let read: InEngine = if len > COPY_LIMIT {
             let borrower = self.buffer.lend();
             let engine = file.engine().clone();
             Box::pin(async move {

@@ -3,13 +3,13 @@
 //! One preadv2(2) with RWF_NOWAIT on the program's own descriptor. It fails on anything but a
 //! regular file, and then has no effect. Each descriptor number has a history of these reads
 //! (`nowait::read::History`). If few of them succeed, most reads are not tried. Before a read is
-//! left out, fstat(2) tells whether the number has been given to another file. Its history then
-//! starts anew.
+//! left out for that reason, fstat(2) tells whether the number has been given to another file. Its
+//! history then starts anew.
 //!
 //! All other rules are those of an engine's reads (`nowait::read::Rules`).
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use nowait::buffer::IoBufMut;
 use nowait::cost::Costs;
@@ -36,15 +36,15 @@ struct DescriptorHistory {
     history: History,
     /// A hash of the file's device and inode at the last comparison, or 0.
     file: AtomicU64,
-    /// True if the kernel or the filesystem has refused RWF_NOWAIT for this file.
-    is_refused: AtomicBool,
+    /// The same hash of the file that has refused RWF_NOWAIT, or 0.
+    refused: AtomicU64,
 }
 
 static DESCRIPTOR_HISTORIES: [DescriptorHistory; HISTORIES] = [const {
     DescriptorHistory {
         history: History::new(),
         file: AtomicU64::new(0),
-        is_refused: AtomicBool::new(false),
+        refused: AtomicU64::new(0),
     }
 }; HISTORIES];
 
@@ -62,9 +62,9 @@ pub fn try_cached_read(
     let descriptor = &DESCRIPTOR_HISTORIES[request.fildes as usize % HISTORIES];
     let file = BareFile {
         history: &descriptor.history,
-        decision: descriptor.decide(fd),
+        decide: || descriptor.decide(fd),
         is_direct: file_flags.contains(OFlags::DIRECT),
-        is_refused: descriptor.is_refused.load(Relaxed),
+        is_refused: descriptor.is_refused(fd),
         in_flight,
     };
     let mut buf = request.buf;
@@ -78,7 +78,7 @@ pub fn try_cached_read(
             CachedRead::NotCached
         }
         Ok(Some(Cached::Unsupported(_))) => {
-            descriptor.is_refused.store(true, Relaxed);
+            descriptor.refused.store(hash_of(fd).0, Relaxed);
             CachedRead::NotCached
         }
         Ok(None) => CachedRead::NotCached,
@@ -97,10 +97,16 @@ enum Comparison {
 }
 
 impl DescriptorHistory {
+    /// Returns true if the file has refused RWF_NOWAIT. Asks fstat(2) only if one with this number has.
+    fn is_refused(&self, fd: BorrowedFd<'_>) -> bool {
+        let refused = self.refused.load(Relaxed);
+        refused != 0 && hash_of(fd).0 == refused
+    }
+
     /// The decision of the history. Before a read is left out, the file is compared.
     fn decide(&self, fd: BorrowedFd<'_>) -> CacheDecision {
         let decision = self.history.decide(NowaitPolicy::Adaptive, Costs::default);
-        if decision != CacheDecision::Skip && !self.is_refused.load(Relaxed) {
+        if decision != CacheDecision::Skip {
             return decision;
         }
         match self.compare(fd) {
@@ -113,14 +119,9 @@ impl DescriptorHistory {
     /// Compares the file with that of the last comparison. If it is another one, the history starts
     /// anew.
     fn compare(&self, fd: BorrowedFd<'_>) -> Comparison {
-        let stat = rustix::fs::fstat(fd).ok();
-        let file = stat.as_ref().map_or(0, |stat| {
-            (stat.st_ino ^ stat.st_dev.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
-        });
-        let kind = stat.map(|stat| FileType::from_raw_mode(stat.st_mode));
+        let (file, kind) = hash_of(fd);
         if self.file.swap(file, Relaxed) != file {
             self.history.forget();
-            self.is_refused.store(false, Relaxed);
             Comparison::OtherFile
         } else if kind == Some(FileType::RegularFile) {
             Comparison::SameRegularFile
@@ -128,4 +129,13 @@ impl DescriptorHistory {
             Comparison::SameOther
         }
     }
+}
+
+/// A hash of the device and the inode of a file, which is not 0, and its type. If fstat(2) fails: 0.
+fn hash_of(fd: BorrowedFd<'_>) -> (u64, Option<FileType>) {
+    let stat = rustix::fs::fstat(fd).ok();
+    let file = stat.as_ref().map_or(0, |stat| {
+        (stat.st_ino ^ stat.st_dev.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
+    });
+    (file, stat.map(|stat| FileType::from_raw_mode(stat.st_mode)))
 }

@@ -60,6 +60,24 @@ static void a_reused_number_has_a_new_history(void)
 	}
 }
 
+static void a_reused_number_is_tried_after_a_refusal(void)
+{
+	char in[4096] = "";
+	/* tmpfs refuses RWF_NOWAIT. */
+	int number = memfd_create("file", 0);
+	CHECK(number >= 0 && write(number, in, sizeof in) == sizeof in);
+	for (int i = 0; i < 5; i++) {
+		struct aiocb r = request(number, in, sizeof in, 0);
+		CHECK(aio_read(&r) == 0 && wait_for(&r) == 0 && aio_return(&r) == sizeof in);
+	}
+	int hot = filled("hot", 1 << 16);
+	CHECK(dup2(hot, number) == number);
+	for (int i = 0; i < 10; i++) {
+		struct aiocb r = request(number, in, sizeof in, 4096);
+		CHECK(aio_read(&r) == 0 && aio_error(&r) == 0);
+	}
+}
+
 static void the_file_position_does_not_move(void)
 {
 	int fd = filled("f", 65536);
@@ -256,6 +274,7 @@ static void requests_outlive_their_thread(void)
 
 TESTS(CASE(a_write_and_a_read_transfer_the_bytes), CASE(a_read_is_short_only_at_the_end),
       CASE(a_cached_read_is_done_within_the_call), CASE(a_reused_number_has_a_new_history),
+      CASE(a_reused_number_is_tried_after_a_refusal),
       CASE(the_file_position_does_not_move), CASE(a_block_can_be_used_again),
       CASE(a_block_of_uninitialised_memory_works), CASE(aio_return_can_be_called_again),
       CASE(a_copy_has_the_status_of_its_original),

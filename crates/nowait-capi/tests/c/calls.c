@@ -131,7 +131,7 @@ static void a_file_stops_trying_what_is_never_cached(void)
     close(status);
     /* Each page is tried once. */
     int cold = make_file("cold", 4 << 20), skipped = 0, missed = 0;
-    EQUAL(posix_fadvise(cold, 0, 0, POSIX_FADV_DONTNEED), 0);
+    evict(cold);
     EQUAL(posix_fadvise(cold, 0, 0, POSIX_FADV_RANDOM), 0);
     EQUAL(nw_file_open(cold, &never), 0);
     for (int i = 0; i < 1000; i++) {
@@ -169,8 +169,7 @@ static void rules_of_a_read_apply_to_cached_reads(void)
     EQUAL(nw_file_close(file), 0);
     /* A strict file. */
     EQUAL(nw_file_open_strict(fd, &file), 0);
-    EQUAL(fsync(fd), 0);
-    EQUAL(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    evict(fd);
     int said = nw_file_pread_cached(file, buf, 4096, 1 << 20, &n);
     CHECK(said == NW_CACHED_NOTHING || said == NW_CACHED_ALL);
     for (int i = 0; i < 10 && said != NW_CACHED_ALL; i++) {

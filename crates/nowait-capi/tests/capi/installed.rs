@@ -41,7 +41,9 @@ impl Installed {
             let link = root().join("scripts/link-c.sh");
             run(Command::new(link).arg(archive()).arg(&lib).arg(&prefix));
             std::fs::create_dir_all(lib.join("pkgconfig")).unwrap();
-            std::fs::rename(lib.join("nowait.pc"), lib.join("pkgconfig/nowait.pc")).unwrap();
+            for name in ["nowait.pc", "nowait-static.pc"] {
+                std::fs::rename(lib.join(name), lib.join("pkgconfig").join(name)).unwrap();
+            }
             std::fs::create_dir_all(&include).unwrap();
             let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/nowait.h");
             std::fs::copy(header, include.join("nowait.h")).unwrap();
@@ -58,24 +60,11 @@ impl Installed {
         let mut command = Command::new("pkg-config");
         command.env("PKG_CONFIG_PATH", self.lib().join("pkgconfig"));
         command.args(["--cflags", "--libs"]);
-        if linking == Linking::Static {
-            command.arg("--static");
-        }
-        let flags = run(command.arg("nowait"));
-        let flags = flags.split_whitespace().map(str::to_owned);
-        match linking {
-            Linking::Shared => flags.collect(),
-            // The linker prefers libnowait.so otherwise.
-            Linking::Static => flags
-                .map(|flag| {
-                    if flag == "-lnowait" {
-                        "-l:libnowait.a".into()
-                    } else {
-                        flag
-                    }
-                })
-                .collect(),
-        }
+        let flags = run(command.arg(match linking {
+            Linking::Shared => "nowait",
+            Linking::Static => "nowait-static",
+        }));
+        flags.split_whitespace().map(str::to_owned).collect()
     }
 }
 

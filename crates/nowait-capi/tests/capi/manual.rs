@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::installed::{Linking, Program, run, run_to_end, scratch};
-use crate::symbols::declared;
+use crate::symbols::{declared, header};
 
 fn pages() -> Vec<PathBuf> {
     let man = Path::new(env!("CARGO_MANIFEST_DIR")).join("man");
@@ -19,12 +19,20 @@ fn each_function_has_a_page() {
     for page in pages() {
         let text = std::fs::read_to_string(&page).unwrap();
         for line in text.lines() {
-            if let Some(words) = line.strip_prefix(".Fn ") {
+            // `make install` makes a link for each name of a page.
+            if let Some(words) = line.strip_prefix(".Nm ") {
                 named.extend(words.split_whitespace().next().map(str::to_owned));
             }
         }
     }
-    let missing: Vec<_> = declared().difference(&named).cloned().collect();
+    let header = std::fs::read_to_string(header()).unwrap();
+    let functions = header.lines().filter_map(|line| {
+        let words = line.strip_prefix("static inline ")?;
+        let name = words.split_once('(')?.0.rsplit([' ', '*']).next()?;
+        Some(name.to_owned())
+    });
+    let functions: BTreeSet<String> = functions.chain(declared()).collect();
+    let missing: Vec<_> = functions.difference(&named).cloned().collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 

@@ -1,15 +1,18 @@
 //! The symbols of the library.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::installed::{Installed, run};
 
-/// The functions of the header.
+pub fn header() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("include/nowait.h")
+}
+
+/// The functions of the header that the library exports.
 pub fn declared() -> BTreeSet<String> {
-    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/nowait.h");
-    let header = std::fs::read_to_string(header).unwrap();
+    let header = std::fs::read_to_string(header()).unwrap();
     let is_declaration =
         |line: &&str| line.starts_with(char::is_lowercase) && !line.starts_with("static");
     let names = header.lines().filter(is_declaration).filter_map(|line| {

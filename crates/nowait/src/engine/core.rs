@@ -51,6 +51,7 @@ impl Core {
                 copy_limit: options.copy_limit,
                 residency_memory: options.residency_memory,
                 polled: options.ring.polled.is_some(),
+                is_timed: true,
             },
             features: OnceBox::new(),
             registered_files: OnceBox::new(),

@@ -5,9 +5,9 @@
 //! that must not wait. While an engine is congested, its reads ask for residency before they try.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use once_cell::race::OnceBox;
+use crate::sys::clock::monotonic_ms;
 
 /// With this number of operations in flight, a queue may be full. Device queues usually
 /// have at least 32 entries.
@@ -23,17 +23,14 @@ const AVOID_MS: u64 = 1_000;
 /// The congestion of an engine.
 #[derive(Debug)]
 pub(crate) struct Congestion {
-    /// The time of the first try that has waited.
-    begun: OnceBox<Instant>,
-    /// The end of the time for which tries are avoided, in milliseconds since `begun`. Zero if no try
-    /// has waited.
+    /// The end of the time for which tries are avoided, in milliseconds of the monotonic clock. Zero
+    /// if no try has waited.
     until: AtomicU64,
 }
 
 impl Congestion {
     pub(crate) const fn new() -> Congestion {
         Congestion {
-            begun: OnceBox::new(),
             until: AtomicU64::new(0),
         }
     }
@@ -41,7 +38,7 @@ impl Congestion {
     /// Notes that a try took this time.
     pub(crate) fn tried(&self, took: Duration) {
         if took >= BLOCKED_THRESHOLD {
-            self.until.store(self.now() + AVOID_MS, Relaxed);
+            self.until.store(monotonic_ms() + AVOID_MS, Relaxed);
         }
     }
 
@@ -52,13 +49,7 @@ impl Congestion {
             return true;
         }
         let until = self.until.load(Relaxed);
-        until != 0 && self.now() < until
-    }
-
-    /// Milliseconds since `begun`.
-    fn now(&self) -> u64 {
-        let begun = self.begun.get_or_init(|| Box::new(Instant::now()));
-        u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+        until != 0 && monotonic_ms() < until
     }
 }
 
@@ -75,7 +66,7 @@ mod tests {
         assert!(!congestion.is_congested(0));
         congestion.tried(BLOCKED_THRESHOLD);
         assert!(congestion.is_congested(0));
-        congestion.until.store(congestion.now(), Relaxed);
+        congestion.until.store(monotonic_ms(), Relaxed);
         assert!(!congestion.is_congested(0));
     }
 }

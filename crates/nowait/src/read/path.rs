@@ -10,7 +10,7 @@ use crate::handle::Handle;
 use crate::kernel::flags::RwFlags;
 use crate::op::{Advice, Fadvise, Kind, Op, Route};
 use crate::policy::Policy;
-use crate::policy::history::CacheDecision;
+use crate::policy::history::NowaitPolicy;
 use crate::policy::mode::Mode;
 use crate::policy::provenance::{Origin, Provenance};
 use crate::policy::readahead::WINDOW;
@@ -54,8 +54,10 @@ impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
             Mode::Eager => None,
             Mode::Strict => offset.or_else(|| rustix::fs::tell(handle).ok()),
         };
-        let (mut started, skipped) = self.serve(handle, mode, space, offset, flags);
+        let (mut started, reason) = self.serve(handle, mode, space, offset, flags);
         if let (Start::Rest(rest), Some(offset)) = (&mut started, offset) {
+            let tries = self.policy.nowait != NowaitPolicy::Never;
+            let skipped = tries && reason == Some(Reason::LowHitRate);
             count_rest(handle, rest, offset, len, skipped);
         }
         if let Some(from) = from
@@ -66,15 +68,16 @@ impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
         started
     }
 
-    /// The same for a read whose rest no engine reads.
+    /// The same for a read whose rest no engine reads. The second value is the reason if nothing was
+    /// tried.
     pub(crate) fn try_alone(
         &self,
         handle: &Handle,
         space: &mut UninitSlice<'_>,
         offset: u64,
-    ) -> Start {
+    ) -> (Start, Option<Reason>) {
         let (mode, flags) = (self.mode(handle), RwFlags::empty());
-        self.serve(handle, mode, space, Some(offset), flags).0
+        self.serve(handle, mode, space, Some(offset), flags)
     }
 
     /// Runs the part of a read operation that belongs to the calling thread. `None` if the
@@ -101,11 +104,11 @@ impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
             len,
             flags: RwFlags::empty(),
             batch: self.batch,
-            alone: (self.in_flight)() == 0,
         };
-        let decision = handle.history().foresee(policy.nowait, policy.costs());
+        let decide = || handle.history().foresee(policy.nowait, policy.costs());
+        let is_alone = || (self.in_flight)() == 0;
         let facts = self.facts(handle, mode);
-        plan(request, facts, mode, decision, policy.copy_limit)
+        plan(request, facts, mode, policy.copy_limit, decide, is_alone)
     }
 
     /// The mode of a file: its own or the engine's.
@@ -113,7 +116,7 @@ impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
         handle.mode().unwrap_or(self.policy.mode)
     }
 
-    /// Carries out the plan. The second value is true if the file's history was against a try.
+    /// Carries out the plan. The second value is the reason if nothing was tried.
     fn serve(
         &self,
         handle: &Handle,
@@ -121,41 +124,39 @@ impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
         space: &mut UninitSlice<'_>,
         offset: Offset,
         flags: RwFlags,
-    ) -> (Start, bool) {
+    ) -> (Start, Option<Reason>) {
         let (policy, len) = (self.policy, space.len());
         if let Err(errno) = checked(offset, len) {
-            return (Start::Failed(errno), false);
+            return (Start::Failed(errno), None);
         }
         if policy.polled {
             // Polled engines accept only O_DIRECT files. The engine refuses others.
-            return (rest(0, false, Route::Ring), false);
+            return (rest(0, false, Route::Ring), None);
         }
         let facts = self.facts(handle, mode);
-        let decision = handle.history().decide(policy.nowait, || policy.costs());
         let request = Request {
             len,
             flags,
             batch: self.batch,
-            // Hits do not evaluate this.
-            alone: decision == CacheDecision::Skip && (self.in_flight)() == 0,
         };
-        let timer = sometimes_now();
-        let mut skipped = false;
-        let started = match plan(request, facts, mode, decision, policy.copy_limit) {
+        let decide = || handle.history().decide(policy.nowait, || policy.costs());
+        let is_alone = || (self.in_flight)() == 0;
+        let timer = policy.is_timed.then(sometimes_now).flatten();
+        let plan = plan(request, facts, mode, policy.copy_limit, decide, is_alone);
+        let started = match plan {
             Plan::CacheFirst => try_timed(policy, handle, space, offset),
             Plan::AskFirst => ask_first(policy, handle, space, offset, (facts, mode)),
             Plan::Inline => inline(policy, handle, space, offset),
             Plan::Queue(reason) => {
                 if reason == Reason::LowHitRate {
                     policy.counters.count(Count::Skipped);
-                    skipped = decision == CacheDecision::Skip;
                 }
                 let route = if reason == Reason::Large {
                     Route::Worker
                 } else {
                     Route::Ring
                 };
-                rest(0, false, route)
+                return (rest(0, false, route), Some(reason));
             }
         };
         if let Some(timer) = timer {
@@ -166,7 +167,7 @@ impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
                 _ => {}
             }
         }
-        (started, skipped)
+        (started, None)
     }
 
     /// The facts that the plan needs. Looks for a residency source, and for congestion, only if the

@@ -40,7 +40,7 @@ pub enum Reason {
 }
 
 /// The properties of a read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     /// The length in bytes.
     pub len: usize,
@@ -48,9 +48,6 @@ pub(crate) struct Request {
     pub flags: RwFlags,
     /// True if it was submitted with others and can go to a ring with them.
     pub batch: bool,
-    /// True if nothing else is in flight on its engine. It is used only if the decision is to skip
-    /// the try.
-    pub alone: bool,
 }
 
 /// The facts about a file.
@@ -73,13 +70,17 @@ pub(crate) struct Facts {
 
 /// Decides how a read is served.
 ///
-/// `most` is the maximum length, in bytes, of a read that is copied in the calling thread.
+/// `most` is the maximum length, in bytes, of a read that is copied in the calling thread. `decide`
+/// asks the file's history, which counts the read: it is called only if the read may try. `is_alone`
+/// returns true if nothing else is in flight on the engine. It is called only if the decision is to
+/// skip the try.
 pub(crate) fn plan(
     request: Request,
     facts: Facts,
     mode: Mode,
-    decision: CacheDecision,
     most: usize,
+    decide: impl FnOnce() -> CacheDecision,
+    is_alone: impl FnOnce() -> bool,
 ) -> Plan {
     if facts.direct {
         return Plan::Queue(Reason::Direct);
@@ -103,12 +104,12 @@ pub(crate) fn plan(
         (true, true) => Plan::AskFirst,
         (true, false) => return Plan::Queue(Reason::CannotTell),
     };
-    match decision {
+    match decide() {
         CacheDecision::Try => plan,
         // The failed try starts the read immediately, and no other operation waits meanwhile. An
         // engine that sleeps would start the read later. If the try may wait, residency is
         // queried instead.
-        CacheDecision::Skip if request.alone && tries => plan,
+        CacheDecision::Skip if tries && is_alone() => plan,
         CacheDecision::Skip | CacheDecision::Never => Plan::Queue(Reason::LowHitRate),
     }
 }
@@ -122,7 +123,6 @@ mod tests {
         len: 4096,
         flags: RwFlags::empty(),
         batch: false,
-        alone: false,
     };
     const EXT4: Facts = Facts {
         direct: false,
@@ -169,10 +169,8 @@ mod tests {
             batch: true,
             ..READ
         };
-        let alone = Request {
-            alone: true,
-            ..READ
-        };
+        // In its rows nothing else is in flight.
+        let alone = Request { len: 4095, ..READ };
         let large = Request {
             len: COPY_LIMIT + 1,
             ..READ
@@ -250,7 +248,8 @@ mod tests {
             (flagged, TMPFS, Eager, Try, Queue(Reason::Special)),
         ];
         for (request, facts, mode, decision, want) in rows {
-            let got = plan(request, facts, mode, decision, COPY_LIMIT);
+            let is_alone = || request == alone;
+            let got = plan(request, facts, mode, COPY_LIMIT, || decision, is_alone);
             assert_eq!(got, want, "{request:?} {facts:?} {mode:?} {decision:?}");
         }
     }

@@ -15,8 +15,9 @@ use crate::policy::congestion::Congestion;
 use crate::policy::history::{CacheDecision, History};
 use crate::policy::mode::Mode;
 use crate::policy::{COPY_LIMIT, Policy};
-use crate::residency::{Coverage, SourceCache};
+use crate::residency::pages;
 use crate::sys::Errno;
+use crate::sys::residency::cachestat;
 use crate::sys::uninit_slice::UninitSlice;
 
 /// Reads the bytes of a range that the page cache has, if the rules of an engine's reads are in
@@ -33,7 +34,8 @@ use crate::sys::uninit_slice::UninitSlice;
 /// - A file in memory is read, also if it is in swap.
 ///
 /// # Errors
-/// As [`cached`](super::cached).
+/// As [`cached`](super::cached), and any errno of an ordinary read of a file in memory or of resident
+/// pages, such as EIO.
 ///
 /// ```
 /// use nowait::read::{Cached, try_cached};
@@ -60,11 +62,12 @@ pub fn try_cached<'a>(
         batch: false,
     };
     let was_refused = handle.nowait_read().is_refused();
-    let mut start = || path.try_alone(handle, &mut space, offset);
-    let mut started = start();
-    if !was_refused && handle.nowait_read().is_refused() {
+    let (mut started, mut reason) = path.try_alone(handle, &mut space, offset);
+    let is_refused = || handle.nowait_read().is_refused();
+    let has_nothing = |started: &Start| matches!(started, Start::Rest(rest) if rest.done == 0);
+    if !was_refused && is_refused() && has_nothing(&started) {
         // Now the plan is another one.
-        started = start();
+        (started, reason) = path.try_alone(handle, &mut space, offset);
     }
     let rest = match started {
         Start::Done(n, _) => return Ok(Some(Cached::All(n))),
@@ -73,33 +76,30 @@ pub fn try_cached<'a>(
         }
         Start::Rest(rest) => rest,
     };
-    Ok(match (rest.done, rest.missed) {
-        (n @ 1.., _) => Some(Cached::Prefix(n)),
-        (0, true) => Some(Cached::Nothing),
-        (0, false) => match path.plan(handle, space.len()) {
-            Plan::Queue(Reason::Direct | Reason::Large | Reason::LowHitRate) => None,
-            _ if handle.nowait_read().is_refused() => {
-                let refused = Error::os("preadv2 RWF_NOWAIT", Errno::OPNOTSUPP);
-                Some(Cached::Unsupported(refused))
-            }
-            Plan::Queue(_) => None,
-            _ => Some(Cached::Nothing),
-        },
+    let unsupported = || Cached::Unsupported(Error::os("preadv2 RWF_NOWAIT", Errno::OPNOTSUPP));
+    Ok(match (rest.done, rest.missed, reason) {
+        (n @ 1.., ..) => Some(Cached::Prefix(n)),
+        (0, true, _) => Some(Cached::Nothing),
+        (0, false, Some(Reason::CannotTell) | None) if is_refused() => Some(unsupported()),
+        (0, false, Some(_)) => None,
+        // Another error: the ordinary read returns it.
+        (0, false, None) => Some(Cached::Nothing),
     })
 }
 
 /// The knowledge of a program about a bare descriptor that it reads, for [`Rules::try_cached`].
 #[derive(Clone, Copy, Debug)]
-pub struct BareFile<'a> {
+pub struct BareFile<'a, D> {
     /// The results of earlier reads.
     pub history: &'a History,
-    /// The decision of the [history](History::decide) for this read.
-    pub decision: CacheDecision,
+    /// Returns the decision of the [history](History::decide), which counts the read. It is called only
+    /// if the read may be tried.
+    pub decide: D,
     /// True if the file is open with O_DIRECT.
     pub is_direct: bool,
     /// True if `RWF_NOWAIT` was [refused](Cached::Unsupported) on the file.
     pub is_refused: bool,
-    /// The number of other operations of the program that need a device.
+    /// The number of other operations of the program that are in flight.
     pub in_flight: usize,
 }
 
@@ -113,7 +113,7 @@ pub struct BareFile<'a> {
 /// let (file, history) = (std::fs::File::open("Cargo.toml")?, History::new());
 /// let read = BareFile {
 ///     history: &history,
-///     decision: history.decide(NowaitPolicy::Adaptive, Costs::default),
+///     decide: || history.decide(NowaitPolicy::Adaptive, Costs::default),
 ///     is_direct: false,
 ///     is_refused: false,
 ///     in_flight: 0,
@@ -159,7 +159,7 @@ impl Rules {
     pub fn try_cached<'a>(
         &self,
         fd: impl AsFd,
-        file: BareFile<'_>,
+        file: BareFile<'_, impl FnOnce() -> CacheDecision>,
         buf: impl Into<UninitSlice<'a>>,
         offset: u64,
     ) -> Result<Option<Cached>> {
@@ -169,7 +169,6 @@ impl Rules {
             len: space.len(),
             flags: RwFlags::empty(),
             batch: false,
-            alone: file.in_flight == 0,
         };
         let facts = Facts {
             direct: file.is_direct,
@@ -179,15 +178,17 @@ impl Rules {
             residency: !file.is_refused,
             congested: !always_hits && self.congestion.is_congested(file.in_flight),
         };
-        match plan(request, facts, Mode::Eager, file.decision, COPY_LIMIT) {
+        let (mode, is_alone) = (Mode::Eager, || file.in_flight == 0);
+        match plan(request, facts, mode, COPY_LIMIT, file.decide, is_alone) {
             Plan::CacheFirst => {}
-            Plan::AskFirst => match SourceCache::default().ask(fd.as_fd(), offset, space.len()) {
-                Coverage::Full => {}
-                Coverage::Partial | Coverage::Empty => {
+            // One cachestat(2), which waits for nothing. Other questions allocate memory, or open the file.
+            Plan::AskFirst => match cachestat(fd.as_fd(), offset, space.len() as u64) {
+                Ok(found) if found.cached >= pages(offset, space.len() as u64) => {}
+                Ok(found) if found.cached == 0 => {
                     file.history.miss();
                     return Ok(Some(Cached::Nothing));
                 }
-                Coverage::Unknown(_) => return Ok(None),
+                Ok(_) | Err(_) => return Ok(None),
             },
             Plan::Inline | Plan::Queue(_) => return Ok(None),
         }
@@ -213,15 +214,15 @@ mod tests {
     fn the_rules_of_engines_decide_about_a_bare_descriptor() {
         let (rules, history, test) = (Rules::new(), History::new(), TestFile::new());
         let file = std::fs::File::open(&test.path).unwrap();
-        let known = BareFile {
-            history: &history,
-            decision: CacheDecision::Try,
-            is_direct: false,
-            is_refused: false,
-            in_flight: 0,
-        };
         let mut room = vec![0; COPY_LIMIT + 1];
-        let mut is_tried = |known: BareFile<'_>, len: usize| {
+        let mut is_tried = |decision, len: usize, in_flight, is_direct, is_refused| {
+            let known = BareFile {
+                history: &history,
+                decide: || decision,
+                is_direct,
+                is_refused,
+                in_flight,
+            };
             let read = rules.try_cached(&file, known, &mut room[..len], 0).unwrap();
             // Miri has no preadv2(2).
             if let Some(Cached::All(n)) = read {
@@ -229,46 +230,37 @@ mod tests {
             }
             read.is_some()
         };
-        let skip = BareFile {
-            decision: CacheDecision::Skip,
-            ..known
-        };
-        assert!(is_tried(known, 100));
-        assert!(is_tried(known, COPY_LIMIT));
-        assert!(!is_tried(known, COPY_LIMIT + 1));
-        assert!(is_tried(skip, 100), "alone");
-        assert!(!is_tried(
-            BareFile {
-                in_flight: 1,
-                ..skip
-            },
-            100
-        ));
-        let (is_direct, is_refused) = (true, true);
-        assert!(!is_tried(BareFile { is_direct, ..known }, 100));
-        assert!(!is_tried(
-            BareFile {
-                is_refused,
-                ..known
-            },
-            100
-        ));
+        let (yes, skip) = (CacheDecision::Try, CacheDecision::Skip);
+        assert!(is_tried(yes, 100, 0, false, false));
+        assert!(is_tried(yes, COPY_LIMIT, 0, false, false));
+        assert!(!is_tried(yes, COPY_LIMIT + 1, 0, false, false));
+        assert!(is_tried(skip, 100, 0, false, false), "alone");
+        assert!(!is_tried(skip, 100, 1, false, false));
+        assert!(!is_tried(yes, 100, 0, true, false), "O_DIRECT");
+        assert!(!is_tried(yes, 100, 0, false, true), "refused");
         // Many operations fill the queue of a device: the kernel is asked first.
         for _ in 0..100 {
             history.miss();
         }
-        assert!(is_tried(
-            BareFile {
-                in_flight: 31,
-                ..known
-            },
-            100
-        ));
-        let many = BareFile {
-            in_flight: 32,
-            ..known
+        assert!(is_tried(yes, 100, 31, false, false));
+        let asks = cfg!(not(miri)) && cachestat(file.as_fd(), 0, 100).is_ok();
+        assert_eq!(is_tried(yes, 100, 32, false, false), asks);
+    }
+
+    #[test]
+    fn reads_that_are_not_tried_do_not_count_in_the_history() {
+        let (rules, history) = (Rules::new(), History::new());
+        let file = std::fs::File::open(TestFile::new().path.clone());
+        let file = file.unwrap_or_else(|_| std::fs::File::open("/dev/null").unwrap());
+        let known = BareFile {
+            history: &history,
+            decide: || unreachable!("a large read asks no history"),
+            is_direct: false,
+            is_refused: false,
+            in_flight: 0,
         };
-        let asks = cfg!(not(miri)) && SourceCache::default().is_available(file.as_fd());
-        assert_eq!(is_tried(many, 100), asks);
+        let mut room = vec![0; COPY_LIMIT + 1];
+        let read = rules.try_cached(&file, known, &mut room[..], 0).unwrap();
+        assert!(read.is_none());
     }
 }

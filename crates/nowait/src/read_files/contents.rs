@@ -8,6 +8,7 @@
 //! A file that is not regular is never opened: opening a FIFO wakes its writer, and opening a
 //! device may have an effect.
 
+use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use crate::sys::{self, Errno};
 const FIRST: usize = 4096;
 
 /// A file that was read: its path, its contents and its metadata.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct FileContents {
     path: PathBuf,
     bytes: Vec<u8>,
@@ -67,6 +68,17 @@ impl FileContents {
     }
 }
 
+/// Without the contents, which may be large.
+impl fmt::Debug for FileContents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileContents")
+            .field("path", &self.path)
+            .field("len", &self.bytes.len())
+            .field("cached", &self.cached)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The result of one attempt to read a file.
 pub(super) enum Outcome {
     Read(Result<FileContents>),
@@ -99,7 +111,7 @@ pub(super) fn cached(
     };
     // One more byte, so that the read is short at the end of the file.
     bytes.resize(to_usize(size) + 1, 0);
-    match read::cached(&fd, &mut bytes[..], 0) {
+    match read::cached_by_nowait(&fd, &mut bytes[..], 0) {
         Ok(Cached::All(n)) if n as u64 <= size => {
             bytes.truncate(n);
             Outcome::Read(Ok(FileContents {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 /// The number of pages that a range touches.
-pub(super) fn pages(offset: u64, len: u64) -> u64 {
+pub(crate) fn pages(offset: u64, len: u64) -> u64 {
     if len == 0 {
         0
     } else {

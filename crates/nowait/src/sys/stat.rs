@@ -215,7 +215,7 @@ pub(crate) fn links(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
 }
 
 /// Returns true if a user other than root and that of this process owns the file or may write to
-/// it. The bits of the group also tell of access control lists (acl(5)).
+/// it. The bits of the group are the mask of an access control list (acl(5)), if the file has one.
 pub(crate) fn others_may_write(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     let stat = rustix::fs::fstat(fd)?;
     let own = [0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid);

@@ -422,7 +422,7 @@ fn a_survey_does_not_break_the_lease_of_its_own_descriptor() {
         // SAFETY: F_SETSIG, F_SETLEASE and F_GETLEASE take an int.
         unsafe { libc::fcntl(file.as_raw_fd(), command, kind) }
     };
-    // F_SETSIG of fcntl(2): a signal that is ignored without a handler tells of a break.
+    // F_SETSIG of fcntl(2): a signal that is ignored without a handler reports a break.
     assert_eq!(lease(10, libc::SIGURG), 0);
     let write = libc::c_int::from(libc::F_WRLCK);
     if lease(libc::F_SETLEASE, write) != 0 {

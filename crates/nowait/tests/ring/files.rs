@@ -175,7 +175,7 @@ fn a_local_engine_closes_such_a_file_when_it_is_used_next() {
             .unwrap();
         readable(&reader)
     });
-    // A file that the ring was never told of is closed without the ring. (A child that another test has
+    // A file that was never registered with the ring is closed without it. (A child that another test has
     // just forked holds the descriptor until it calls execve(2).)
     let (reader, writer) = std::io::pipe().unwrap();
     drop(set.insert(&Handle::new(writer).unwrap()).unwrap());

@@ -63,7 +63,7 @@ fn the_kernel_keeps_to_the_limit() {
     }
     // In a child: the limits belong to the thread, and all threads of the process are counted.
     alone(|| {
-        // The holder of a lease is told of an open by a signal.
+        // The holder of a lease gets a signal when the file is opened.
         // SAFETY: SIGIO has no handler in this program.
         unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
         let ring = || Options::new().backend(Backend::Uring);

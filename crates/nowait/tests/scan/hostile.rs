@@ -1,14 +1,14 @@
 //! The wakers of scans and walks may cancel, drop or poll what they wake, and may panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use futures_util::task::noop_waker;
 use nowait::scan::Canceller;
-use nowait::{Scan, Walk};
+use nowait::{ReadFiles, Scan, Walk};
 
 use crate::common::files::scratch;
 use crate::common::hooked::{Event, hooked};
@@ -46,6 +46,21 @@ impl Source for Walk {
     }
     fn canceller(&self) -> Canceller {
         Walk::canceller(self)
+    }
+}
+
+impl Source for ReadFiles<std::vec::IntoIter<PathBuf>> {
+    fn begin(path: &Path) -> Self {
+        let walk = Walk::blocking_open(path).unwrap().map(Result::unwrap);
+        let files: Vec<PathBuf> = walk.map(|entry| entry.path()).collect();
+        nowait::read_files(files)
+    }
+    fn poll(&mut self, waker: &Waker) -> Poll<Option<nowait::Result<usize>>> {
+        let polled = self.poll_next_file(&mut Context::from_waker(waker));
+        polled.map_ok(|_| 1)
+    }
+    fn canceller(&self) -> Canceller {
+        ReadFiles::canceller(self)
     }
 }
 
@@ -231,6 +246,11 @@ fn a_scan_that_is_dropped_wakes_no_task() {
 #[test]
 fn a_walk_that_is_dropped_wakes_no_task() {
     a_drop_wakes_no_task::<Walk>();
+}
+
+#[test]
+fn reads_of_files_that_are_dropped_wake_no_task() {
+    a_drop_wakes_no_task::<ReadFiles<std::vec::IntoIter<PathBuf>>>();
 }
 
 #[test]

@@ -373,7 +373,7 @@ macro_rules! behaviours {
                 let (_dir, path) = with(b"0123");
                 let mut file = fs::File::open(&path).await.unwrap();
                 let accepted = file.write(b"no").await;
-                assert_eq!(accepted.unwrap(), 2, "it is told of later");
+                assert_eq!(accepted.unwrap(), 2, "it is reported later");
                 let error = file.flush().await.unwrap_err();
                 assert_ne!(error.kind(), io::ErrorKind::WriteZero);
                 file.flush().await.unwrap();

@@ -1,4 +1,4 @@
-//! A paused clock of tokio stands still during each call, and goes on afterwards. A clock that runs is left alone.
+//! A paused clock of tokio stands still during each call, and goes on afterwards. A clock that runs is not stopped.
 
 use std::future::Future;
 use std::io::{self, Write};
