@@ -4,7 +4,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 arm64 := aarch64-unknown-linux-gnu
 
-.PHONY: help demo demo-serve build install deb test-packages package test soak check semver-checks book minimal-versions model report python wheel bench-capi bench-nginx bench-parts bench-tokio bench-smoke fuzz sanitizers \
+.PHONY: help demo demo-serve build install uninstall deb test-packages package test soak check semver-checks book minimal-versions model report python wheel bench-capi bench-nginx bench-parts bench-tokio bench-smoke fuzz sanitizers \
 	sanitizers-short sanitizers-address test-kernels test-kernels-short test-kernels-capi test-cgroup2 test-arm64 test-iopoll test-powercut test-powercut-short test-suites test-suites-short clean
 
 help: ## this list
@@ -25,6 +25,9 @@ build: ## the program, the POSIX AIO library and the C library, as they are inst
 
 install: ## what `make build` has built, manual pages, completions, licences: PREFIX (/usr/local), DESTDIR
 	scripts/install.sh $(or $(PREFIX),/usr/local) $(LIBDIR)
+
+uninstall: ## removes what `make install` has installed, with the same PREFIX, LIBDIR and DESTDIR
+	scripts/uninstall.sh $(or $(PREFIX),/usr/local) $(LIBDIR)
 
 deb: ## Debian packages of HEAD in target/deb, checked with lintian
 	scripts/install-deps.sh --packages

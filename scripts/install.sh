@@ -44,9 +44,16 @@ install -D -m 644 "$linked/libnowait.so.$version" "$root$libdir/libnowait.so.$ve
 ln -sf "libnowait.so.$version" "$root$libdir/libnowait.so.0"
 ln -sf libnowait.so.0 "$root$libdir/libnowait.so"
 install -D -m 644 "$linked/libnowait.a" "$root$libdir/libnowait.a"
-install -D -m 644 "$linked/nowait.pc" "$root$libdir/pkgconfig/nowait.pc"
+install -D -m 644 -t "$root$libdir/pkgconfig" "$linked"/*.pc
 install -D -m 644 crates/nowait-capi/include/nowait.h "$root$prefix/include/nowait.h"
 install -D -m 644 -t "$root$prefix/share/man/man3" crates/nowait-capi/man/*.3
+# Each function has a page by its name.
+for page in crates/nowait-capi/man/*.3; do
+    page=$(basename "$page")
+    sed -n 's/^\.Nm \(nw_[a-z0-9_]*\).*/\1/p' "crates/nowait-capi/man/$page" | sort -u | while read -r name; do
+        [[ $name.3 == "$page" ]] || ln -sf "$page" "$root$prefix/share/man/man3/$name.3"
+    done
+done
 
 generated() { # NAME DIRECTORY FILE
     install -d "$root$2"
@@ -73,3 +80,4 @@ install -D -m 644 -t "$root$prefix/share/doc/nowait" LICENSE-APACHE LICENSE-MIT 
 if [[ -z $root && $EUID == 0 ]] && command -v ldconfig >/dev/null; then
     ldconfig
 fi
+echo "installed: the program $root$prefix/bin/nowait; libraries, headers and nowait.pc in $root$libdir and $root$prefix/include; manual pages (man nowait) and completions in $root$prefix/share"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Links libnowait.so from the static library, and writes nowait.pc.
+# Links libnowait.so from the static library, and writes the files for pkg-config.
 set -euo pipefail
 
 usage() {
@@ -13,6 +13,7 @@ Makes of ARCHIVE (libnowait_capi.a, as cargo has built it), in DIR:
   libnowait.a           the static library
   nowait.pc             for pkg-config, for an installation in PREFIX (default: /usr/local)
                         with libraries in LIBDIR (default: PREFIX/lib)
+  nowait-static.pc      the same for the static library
 
 CC is the C compiler (default: cc). It is that of the architecture of ARCHIVE. LDFLAGS has further options
 of the linker.
@@ -45,16 +46,21 @@ ln -sf "libnowait.so.$version" "$out/libnowait.so.0"
 ln -sf libnowait.so.0 "$out/libnowait.so"
 install -m 644 "$archive" "$out/libnowait.a"
 
-cat >"$out/nowait.pc" <<PC
+# write_pc NAME WORD...: the file for pkg-config whose Libs are these words.
+write_pc() {
+    cat >"$out/$1.pc" <<PC
 prefix=$prefix
 libdir=$libdir
 includedir=\${prefix}/include
 
-Name: nowait
+Name: $1
 Description: File I/O that does not block the caller
 URL: $(sed -n 's/^repository = "\(.*\)"/\1/p' "$root/Cargo.toml")
 Version: $version
-Libs: -L\${libdir} -lnowait
-Libs.private: ${libs[*]}
+Libs: -L\${libdir} ${*:2}
 Cflags: -I\${includedir}
 PC
+}
+write_pc nowait -lnowait
+# The linker prefers libnowait.so to the static library.
+write_pc nowait-static -l:libnowait.a "${libs[@]}"

@@ -8,7 +8,8 @@ usage: scripts/test-packages.sh [PACKAGE.deb...]
 
 Makes a small Debian 12 below target/packages with mmdebstrap(1), which takes one or two minutes and needs root
 and Debian's archive. Installs the packages there (default: all of target/deb), tries program, manual pages,
-completions, the POSIX AIO library and the C library, and purges the packages. Fails if a file of theirs stays.
+completions, the POSIX AIO library and the C library, and purges the packages. Installs and uninstalls as make does.
+Fails if a file stays.
 USAGE
 }
 
@@ -44,6 +45,15 @@ libdir=$(dirname "$(find "$root/packages/tree" -name libnowait.so)")
 cc -O2 -o "$root/packages/about" scripts/packages/about.c -I "$root/packages/tree/usr/include" -L "$libdir" -lnowait
 rm -r "$root/packages/tree"
 cp scripts/packages/try.sh "$root/packages"
+
+# The packages are built from the files that these install.
+installed=$target/installed
+rm -rf "$installed"
+DESTDIR=$installed scripts/install.sh /usr/local
+DESTDIR=$installed scripts/uninstall.sh /usr/local
+left=$(find "$installed" -not -type d -o -name nowait)
+rm -rf "$installed"
+[[ ! $left ]] || { echo "test-packages: make uninstall leaves $left" >&2; exit 1; }
 
 # A mount namespace of its own: /proc is gone when the script ends, however it ends.
 unshare --mount --pid --fork --kill-child --mount-proc="$root/proc" \

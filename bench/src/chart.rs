@@ -28,6 +28,18 @@ pub struct Args {
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
 
+    /// The second line of the title, in place of the machine and the settings
+    #[arg(long, value_name = "TEXT")]
+    subtitle: Option<String>,
+
+    /// The label of the x axis, in place of the chart's own
+    #[arg(long, value_name = "TEXT")]
+    x: Option<String>,
+
+    /// Write the name of each line beside it, and draw no legend
+    #[arg(long)]
+    label_lines: bool,
+
     /// Draw only these lines, with these names
     #[arg(long, value_name = "LINE=NAME,…", value_delimiter = ',', value_parser = renamed)]
     lines: Vec<(String, String)>,
@@ -61,8 +73,14 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
             args.chart
         ))
     })?;
-    if let Some(title) = &args.title {
-        chart.title.clone_from(title);
+    for (text, place) in [
+        (&args.title, &mut chart.title),
+        (&args.subtitle, &mut chart.subtitle),
+        (&args.x, &mut chart.x.label),
+    ] {
+        if let Some(text) = text {
+            place.clone_from(text);
+        }
     }
     if !args.lines.is_empty() {
         let mut kept = Vec::new();
@@ -76,6 +94,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
         }
         chart.lines = kept;
     }
-    print!("{}", chart.svg());
+    let svg = match args.label_lines {
+        true => chart.labelled_svg(),
+        false => chart.svg(),
+    };
+    print!("{svg}");
     Ok(ExitCode::SUCCESS)
 }

@@ -59,7 +59,7 @@ impl EvictResult {
 /// 0.2 seconds.
 ///
 /// Args:
-///     paths: A path, an open descriptor, or an iterable of them, as in warm(). All regular files
+///     paths: A path, an open descriptor, an open file, or an iterable of them, as in warm(). All regular files
 ///         below a directory are evicted.
 ///
 /// Returns:

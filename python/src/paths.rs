@@ -63,7 +63,7 @@ impl Named {
 
     /// A path or a descriptor.
     pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Named> {
-        let duplicate = match descriptor(object)? {
+        let duplicate = match descriptor_or_file(object)? {
             Some(fd) => {
                 let duplicate = rustix::io::fcntl_dupfd_cloexec(open(object, fd)?, 0);
                 Some(duplicate.map_err(|errno| os_error(object.py(), errno, None, object))?)
@@ -139,6 +139,23 @@ pub fn descriptor(object: &Bound<'_, PyAny>) -> PyResult<Option<RawFd>> {
     }
 }
 
+/// As [`descriptor`]; for an open file the result of its method fileno().
+///
+/// # Errors
+/// As [`descriptor`], and the exception of that method, such as that of a closed file.
+pub fn descriptor_or_file(object: &Bound<'_, PyAny>) -> PyResult<Option<RawFd>> {
+    let _guard = hang::guard();
+    match is_file(object)? {
+        true => object.call_method0("fileno")?.extract().map(Some),
+        false => descriptor(object),
+    }
+}
+
+/// True for an object with a method fileno() that is no path.
+fn is_file(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(!object.hasattr("__fspath__")? && object.hasattr("fileno")?)
+}
+
 /// Checks that a descriptor is open.
 ///
 /// # Errors
@@ -199,13 +216,14 @@ fn is_one(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(object.is_instance_of::<PyString>()
         || object.is_instance_of::<PyBytes>()
         || object.is_instance_of::<PyInt>()
-        || object.hasattr("__fspath__")?)
+        || object.hasattr("__fspath__")?
+        || is_file(object)?)
 }
 
 fn wrong_type(object: &Bound<'_, PyAny>) -> PyErr {
     let name = object.get_type().name().map(|name| name.to_string());
     PyTypeError::new_err(format!(
-        "a path should be str, bytes, os.PathLike or an open descriptor (int), not {}",
+        "a path should be str, bytes, os.PathLike, an open descriptor (int) or an open file, not {}",
         name.unwrap_or_default()
     ))
 }

@@ -13,10 +13,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
 
+use nowait::ErrorKind;
 use nowait::read_files::{FileContents, Options};
+use nowait::scan::Canceller;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyIterator};
+use pyo3::types::{PyBytes, PyIterator, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
 use crate::error::{forked, library_error};
@@ -29,6 +31,7 @@ use crate::paths::{Signals, path};
 pub struct ReadFiles {
     reading: Mutex<Reading>,
     given: Arc<Mutex<Given>>,
+    canceller: Canceller,
     process: u32,
 }
 
@@ -136,7 +139,8 @@ impl Iterator for Paths {
 ///     ordered: Return the files in the order of the paths. A slow file delays those after it.
 ///
 /// Returns:
-///     An iterator of pairs (path, bytes). The path is the object that the iterable gave.
+///     An iterator of pairs (path, bytes). The path is the object that the iterable gave. It is closed by
+///     close(), and at the end of a `with` statement.
 ///
 /// Raises:
 ///     OSError: From next(): a file cannot be read. It has errno and filename, and is of the
@@ -162,9 +166,11 @@ pub fn read_files(paths: &Bound<'_, PyAny>, ordered: bool) -> PyResult<ReadFiles
         objects: HashMap::new(),
         error: None,
     }));
+    let files = Options::new().in_order(ordered).read(Paths(given.clone()));
     Ok(ReadFiles {
+        canceller: files.canceller(),
         reading: Mutex::new(Reading {
-            files: Options::new().in_order(ordered).read(Paths(given.clone())),
+            files,
             ready: None,
             signals: Signals::new(),
         }),
@@ -214,6 +220,8 @@ impl ReadFiles {
         match reading.next(py, &self.given)? {
             None => Ok(None),
             Some(Ok(contents)) => self.contents(py, contents).map(Some),
+            // It was closed.
+            Some(Err(error)) if error.kind() == ErrorKind::Cancelled => Ok(None),
             Some(Err(error)) => {
                 let object = match error.path() {
                     Some(path) => lock(&self.given).take(path.to_owned())?,
@@ -223,6 +231,21 @@ impl ReadFiles {
                 Err(library_error(py, &error, object.bind(py)))
             }
         }
+    }
+
+    fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
+        self.close();
+    }
+
+    /// End the reads. The iterator has no more files.
+    fn close(&self) {
+        self.canceller.cancel();
+        self.__clear__();
     }
 }
 

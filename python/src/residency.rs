@@ -1,10 +1,14 @@
 //! `residency` tells how much of a file is in the page cache.
 
+use std::convert::Infallible;
+use std::fmt::Display;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use nowait::residency::{Answer, PageMap, Probe};
-use nowait_page_cache::{FileRef, OpenError, Stop};
+use nowait_page_cache::{FileRef, Kinds, OpenError, Reporter, SeenInodes, Stop, visit};
 use pyo3::prelude::*;
 use rustix::fs::{FileType, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
@@ -12,16 +16,22 @@ use rustix::io::Errno;
 use crate::call;
 use crate::error::open_error;
 use crate::hang;
-use crate::paths::{descriptor, open, path};
+use crate::paths::{descriptor_or_file, open, path};
 
-/// How much of a file is in the page cache. Sizes and offsets are in bytes.
+/// How much of a file, or of the files below a directory, is in the page cache. Sizes and offsets are
+/// in bytes.
 #[pyclass(frozen, get_all, module = "nowait")]
+#[derive(Default)]
 pub struct Residency {
-    /// The size of the file.
+    /// The number of files: 1, or that of the regular files below the directory. A file with several
+    /// names counts once.
+    files: u64,
+    /// The size of the file or the files.
     size: u64,
     /// The memory of the file in the page cache: whole pages. None if it is unknown.
     cached_bytes: Option<u64>,
-    /// The cached ranges in order, as pairs (start, end), within the size. None if unknown.
+    /// The cached ranges in order, as pairs (start, end), within the size. None if unknown, and for a
+    /// directory.
     ranges: Option<Vec<(u64, u64)>>,
     /// Cached memory that is changed and not yet written. None if unknown; mincore(2) does not
     /// report it.
@@ -30,7 +40,8 @@ pub struct Residency {
     writeback_bytes: Option<u64>,
     /// The source of the answer: "cachestat" or "mincore". None if the residency is unknown.
     source: Option<String>,
-    /// The reason why the residency is unknown. None if it is known.
+    /// The reason why the residency is unknown. None if it is known. For a directory, the number of
+    /// files that are not in `cached_bytes`, and the reason for one of them.
     unknown: Option<String>,
 }
 
@@ -43,7 +54,8 @@ impl Residency {
             None => "None".to_owned(),
         };
         format!(
-            "Residency(size={}, cached_bytes={}, dirty_bytes={}, writeback_bytes={}, source={}, unknown={})",
+            "Residency(files={}, size={}, cached_bytes={}, dirty_bytes={}, writeback_bytes={}, source={}, unknown={})",
+            self.files,
             self.size,
             or_none(self.cached_bytes),
             or_none(self.dirty_bytes),
@@ -60,8 +72,9 @@ impl Residency {
 /// released. Ctrl-C raises KeyboardInterrupt within 0.2 seconds, also while a server does not answer.
 ///
 /// Args:
-///     file: A path (str, bytes or os.PathLike) or an open descriptor of a regular file or a block
-///         device. A path is opened for reading.
+///     file: A path (str, bytes or os.PathLike) of a regular file, a block device or a directory; or an
+///         open descriptor or an open file, of a regular file or a block device. A path is opened
+///         for reading. For a directory, all regular files below it are added up.
 ///
 /// Returns:
 ///     A Residency. If the residency is unknown, its `unknown` is the reason.
@@ -75,27 +88,108 @@ impl Residency {
 /// >>> with tempfile.TemporaryFile() as file:
 /// ...     _ = file.write(bytes(100_000))
 /// ...     file.flush()
-/// ...     residency(file.fileno()).ranges
+/// ...     residency(file).ranges
 /// [(0, 100000)]
 #[pyfunction]
 pub fn residency(py: Python<'_>, file: &Bound<'_, PyAny>) -> PyResult<Residency> {
     let _guard = hang::guard();
-    let examined = if let Some(fd) = descriptor(file)? {
+    let examined = if let Some(fd) = descriptor_or_file(file)? {
         let fd = open(file, fd)?;
         call::run(py, &Stop::default(), None, move |_| of_descriptor(fd))
     } else {
-        let path = path(file)?;
-        call::run(py, &Stop::default(), None, move |_| of_path(path))
+        let (path, stop) = (path(file)?, Stop::default());
+        let its = stop.clone();
+        call::run(py, &stop, None, move |_| of_path(path, &its))
     };
     examined?.map_err(|why| open_error(py, why, file))
 }
 
 /// Opens a file and examines it. Files of other types are not opened.
-fn of_path(path: std::path::PathBuf) -> Result<Residency, OpenError> {
+fn of_path(path: PathBuf, stop: &Stop) -> Result<Residency, OpenError> {
     let stat = rustix::fs::stat(&path)?;
+    if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+        return of_directory(&path, stop);
+    }
     let kind = kind(&stat)?;
     let (file, stat): (File, Stat) = FileRef::given(path, stat.st_ino, kind).look()?;
     examine(file.as_fd(), &stat)
+}
+
+/// The files that were not examined, and one of the reasons.
+#[derive(Default)]
+struct Failed(Mutex<(u64, Option<String>, Option<Errno>)>);
+
+impl Failed {
+    fn add(&self, why: String, errno: Option<Errno>) {
+        let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.0 += 1;
+        failed.1.get_or_insert(why);
+        failed.2 = failed.2.or(errno);
+    }
+}
+
+impl Reporter for Failed {
+    fn failure(&self, _: &Path, errno: Option<Errno>, why: &dyn Display) {
+        self.add(why.to_string(), errno);
+    }
+
+    fn note(&self, _: &Path, _: &dyn Display) {}
+}
+
+/// Adds up the regular files below a directory.
+fn of_directory(path: &Path, stop: &Stop) -> Result<Residency, OpenError> {
+    let failed = Failed::default();
+    let mut seen = SeenInodes::new(false);
+    let mut all = Residency {
+        cached_bytes: Some(0),
+        dirty_bytes: Some(0),
+        writeback_bytes: Some(0),
+        ..Residency::default()
+    };
+    let walking = nowait::walk::Options::new();
+    let mut add = |file: FileRef| {
+        let examined = file.look().and_then(|(file, stat): (File, Stat)| {
+            let is_new = seen.insert(&stat);
+            is_new.then(|| totals(file.as_fd(), &stat)).transpose()
+        });
+        match examined {
+            Ok(Some(one)) => all.add(&one, &failed),
+            Ok(None) => {}
+            Err(why) => failed.add(why.to_string(), None),
+        }
+        Ok::<(), Infallible>(())
+    };
+    let Ok(()) = visit(path, Kinds::Regular, walking, &failed, stop, &mut add);
+    let failed = failed
+        .0
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    match failed {
+        (0, ..) => {}
+        // The directory itself.
+        (1, _, Some(errno)) if all.files == 0 => return Err(errno.into()),
+        (files, why, _) => all.unknown = why.map(|why| format!("{files} files: {why}")),
+    }
+    Ok(all)
+}
+
+impl Residency {
+    /// Adds a file of known residency.
+    fn add(&mut self, one: &Residency, failed: &Failed) {
+        self.files += 1;
+        self.size = self.size.saturating_add(one.size);
+        if let Some(why) = &one.unknown {
+            failed.add(why.clone(), None);
+            return;
+        }
+        let add = |sum: Option<u64>, more: Option<u64>| Some(sum?.saturating_add(more?));
+        self.cached_bytes = add(self.cached_bytes, one.cached_bytes);
+        self.dirty_bytes = add(self.dirty_bytes, one.dirty_bytes);
+        self.writeback_bytes = add(self.writeback_bytes, one.writeback_bytes);
+        if self.source.is_none() {
+            self.source.clone_from(&one.source);
+        }
+    }
 }
 
 fn of_descriptor(fd: BorrowedFd<'_>) -> Result<Residency, OpenError> {
@@ -116,18 +210,25 @@ fn kind(stat: &Stat) -> Result<FileType, OpenError> {
     }
 }
 
+/// Examines a file, with its ranges.
 fn examine(file: BorrowedFd<'_>, stat: &Stat) -> Result<Residency, OpenError> {
-    let probe = Probe::new(&file)?;
-    let known = probe.residency(0..u64::MAX)?;
+    let mut examined = totals(file, stat)?;
+    if examined.cached_bytes.is_some() {
+        let map = Probe::new(&file)?.page_map(0..u64::MAX)?.known();
+        let ranges = |map: PageMap| map.resident().map(|run| (run.start, run.end)).collect();
+        examined.ranges = map.map(ranges);
+    }
+    Ok(examined)
+}
+
+/// Examines a file, without its ranges.
+fn totals(file: BorrowedFd<'_>, stat: &Stat) -> Result<Residency, OpenError> {
+    let known = Probe::new(&file)?.residency(0..u64::MAX)?;
     let bytes = |pages: u64| pages.saturating_mul(rustix::param::page_size() as u64);
     let mut examined = Residency {
+        files: 1,
         size: size(file, stat)?,
-        cached_bytes: None,
-        ranges: None,
-        dirty_bytes: None,
-        writeback_bytes: None,
-        source: None,
-        unknown: None,
+        ..Residency::default()
     };
     match known {
         Answer::Unknown(reason) => examined.unknown = Some(reason.to_string()),
@@ -136,9 +237,6 @@ fn examine(file: BorrowedFd<'_>, stat: &Stat) -> Result<Residency, OpenError> {
             examined.dirty_bytes = value.dirty.map(bytes);
             examined.writeback_bytes = value.writeback.map(bytes);
             examined.source = Some(source.to_string());
-            let map = probe.page_map(0..u64::MAX)?.known();
-            let ranges = |map: PageMap| map.resident().map(|run| (run.start, run.end)).collect();
-            examined.ranges = map.map(ranges);
         }
     }
     Ok(examined)

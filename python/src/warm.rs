@@ -6,7 +6,7 @@ use nowait_page_cache::{
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyString};
+use pyo3::types::{PyFloat, PyInt, PyString};
 use pyo3::{PyTraverseError, PyVisit};
 
 use crate::call;
@@ -77,13 +77,13 @@ impl WarmResult {
 /// does not answer.
 ///
 /// Args:
-///     paths: A path, an open descriptor, or an iterable of them. A path is str, bytes or
+///     paths: A path, an open descriptor, an open file, or an iterable of them. A path is str, bytes or
 ///         os.PathLike. All regular files below a directory are read. Symbolic links given here are
 ///         followed, those below a directory are not. A file is opened again: fcntl(2) locks that
 ///         this process has on it are lost, as after any close(2) of the file.
 ///     budget: The maximum number of bytes to read, such as 2**30 or "4G", or a share of the
 ///         available memory, such as "50%". The default is "75%".
-///     rate: The maximum number of bytes per second, such as 50 * 2**20 or "50M".
+///     rate: The maximum number of bytes per second, such as 50 * 2**20, 50e6 or "50M".
 ///     progress: A callable. It gets a Progress about 20 times per second, in the calling thread.
 ///         An exception that it raises ends the call.
 ///
@@ -197,6 +197,13 @@ pub fn allowed(budget: Option<&Bound<'_, PyAny>>) -> PyResult<Allowed> {
 
 /// The rate of an argument, in bytes per second.
 pub fn per_second(rate: &Bound<'_, PyAny>) -> PyResult<u64> {
+    if let Ok(rate) = rate.cast::<PyFloat>() {
+        let rate = rate.value();
+        let is_valid = (1.0..u64::MAX as f64).contains(&rate);
+        let why =
+            || PyValueError::new_err(format!("rate should be from 1 to 2**64 - 1, not {rate}"));
+        return is_valid.then_some(rate as u64).ok_or_else(why);
+    }
     if rate.is_instance_of::<PyString>() {
         let text: String = rate.extract()?;
         return text

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers import evict_file
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nowait import asyncio_files
@@ -292,3 +293,12 @@ def test_the_raw_file_and_its_descriptor(tmp_path: Path) -> None:
                 assert theirs.seek(0) == 0
 
     asyncio.run(main())
+
+
+def test_an_open_that_is_not_awaited_says_so(tmp_path):
+    opening = asyncio_files.open(tmp_path / "file", "w")
+    for name in ("read", "write", "close", "fileno", "name"):
+        with pytest.raises(AttributeError, match="was not awaited"):
+            getattr(opening, name)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        opening.nothing

@@ -240,7 +240,7 @@ def takes_time():
 
 
 def slowly(paths, taken):
-    """The paths, by a generator that takes time and tells of each."""
+    """The paths, by a generator that takes time and records each."""
     for path in paths:
         takes_time()
         taken.append(path)
@@ -389,3 +389,26 @@ def test_equal_paths_come_back_as_the_objects_that_were_given(tmp_path):
     path.write_bytes(b"text")
     given = [str(path), os.fsencode(path), path, str(path)]
     assert [name for name, _ in nowait.read_files(given, ordered=True)] == given
+
+
+def test_with_ends_the_reads(many):
+    """A program that leaves the loop early does not wait for the rest."""
+    with nowait.read_files(many) as files:
+        path, data = next(files)
+        assert data == many[path]
+    assert next(files, None) is None
+    files.close()
+
+    taken = []
+
+    def paths():
+        for path in many:
+            taken.append(path)
+            yield path
+
+    files = nowait.read_files(paths())
+    next(files)
+    files.close()
+    before = len(taken)
+    assert list(files) == []
+    assert len(taken) == before

@@ -87,11 +87,9 @@ def test_empty_and_huge_files(disk):
 
 
 def test_failures_are_those_of_open(disk):
-    (disk / "directory").mkdir()
     os.symlink("loop", disk / "loop")
     for name, kind in [
         ("missing", FileNotFoundError),
-        ("directory", IsADirectoryError),
         ("loop", OSError),
         ("x" * 300, OSError),
     ]:
@@ -182,3 +180,27 @@ def test_nothing_is_left_of_many_calls(make, disk):
             with pytest.raises(FileNotFoundError):
                 nowait.residency(disk / "missing")
     assert descriptors() == before
+
+
+def test_a_directory_is_the_sum_of_its_files(disk):
+    (disk / "a" / "b").mkdir(parents=True)
+    sizes = [1, 5000, 1 << 20]
+    for i, size in enumerate(sizes):
+        (disk / "a" / "b" / f"{i}").write_bytes(bytes(size))
+    os.link(disk / "a" / "b" / "2", disk / "a" / "again")
+    os.symlink("/usr", disk / "a" / "link")
+    os.mkfifo(disk / "a" / "fifo")
+    nowait.warm(disk / "a")
+    answer = nowait.residency(disk / "a")
+    each = [nowait.residency(disk / "a" / "b" / f"{i}") for i in range(3)]
+    assert (answer.files, answer.size) == (3, sum(sizes))
+    assert answer.cached_bytes == sum(one.cached_bytes for one in each) > 0
+    assert (answer.ranges, answer.unknown) == (None, None)
+    assert all(one.files == 1 for one in each)
+    (disk / "empty").mkdir()
+    answer = nowait.residency(disk / "empty")
+    assert (answer.files, answer.size, answer.cached_bytes) == (0, 0, 0)
+    fd = os.open(disk / "a", os.O_RDONLY)
+    with pytest.raises(IsADirectoryError):
+        nowait.residency(fd)
+    os.close(fd)

@@ -274,3 +274,28 @@ def test_nothing_is_left_of_many_calls(make, disk):
             with pytest.raises(FileNotFoundError):
                 nowait.warm(disk / "missing")
     assert settles(before)
+
+
+def test_open_files_are_arguments(disk):
+    path = disk / "file"
+    path.write_bytes(bytes(MIB))
+    with open(path, "rb") as file:
+        assert nowait.warm(file).bytes == MIB
+        assert nowait.warm([file, path]).files == 1
+        assert nowait.residency(file).size == MIB
+        assert nowait.evict(file).files == 1
+        assert file.tell() == 0
+    for call in (nowait.warm, nowait.residency, nowait.evict):
+        with pytest.raises(ValueError):
+            call(file)
+        with pytest.raises(TypeError):
+            call(object())
+
+
+def test_a_rate_may_be_a_float(disk):
+    path = disk / "file"
+    path.write_bytes(bytes(MIB))
+    assert nowait.warm(path, rate=1e9).bytes == MIB
+    for rate in (0.0, -1.0, 0.5, float("nan"), float("inf"), 2.0**64):
+        with pytest.raises(ValueError, match="rate should be"):
+            nowait.warm(path, rate=rate)

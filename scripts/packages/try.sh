@@ -43,9 +43,9 @@ try "its directory" test -d /etc/nowait/keep
 for page in nowait nowait-aio; do
     try "man 7 $page" says NAME man 7 "$page"
 done
-for page in nowait nw_preadv2 nw_pread_cached nw_file nw_fincore nw_xgetdents nw_dirreadahead nw_engine nw_submit \
-    nw_reap nw_mapping; do
-    try "man 3 $page" says NAME man 3 "$page"
+# Each function of the header has a page by its name.
+for page in nowait $(sed -n 's/^[a-z].*\b\(nw_[a-z0-9_]*\)(.*/\1/p' /usr/include/nowait.h | sort -u); do
+    try "man 3 $page" says "$page" man 3 "$page"
 done
 try "bash completion" says "-F _nowait" bash -c \
     'source /usr/share/bash-completion/bash_completion; _completion_loader nowait; complete -p nowait'

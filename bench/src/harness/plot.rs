@@ -86,6 +86,7 @@ const GRID: &str = "#80808040";
 /// The size of the chart without labels of marks, and the sizes of text, in pixels.
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 400.0;
+const LARGE: u32 = 17;
 const TITLE: u32 = 15;
 const WORDS: u32 = 12;
 const SMALL: u32 = 11;
@@ -106,7 +107,19 @@ impl Chart {
             .with_subtitle(self.subtitle.clone())
             .with_title_size(TITLE)
             .with_subtitle_size(SMALL);
-        self.scene(plots, layout)
+        self.scene(plots, layout, false)
+    }
+
+    /// The chart as a file of its own, with title, and with the name of each line beside it.
+    pub fn labelled_svg(&self) -> String {
+        let plots = self.plots(|_| String::new());
+        let layout = self.layout(&plots).with_width(WIDTH);
+        let layout = layout
+            .with_title(self.title.clone())
+            .with_subtitle(self.subtitle.clone())
+            .with_title_size(LARGE)
+            .with_subtitle_size(SMALL);
+        self.scene(plots, layout, true)
     }
 
     /// The chart for a page that shows the title and the legend itself. `width` is in pixels.
@@ -117,7 +130,7 @@ impl Chart {
             // There is no room for the labels of 2, 5, 20, 50, …
             layout = layout.with_x_tick_format(ticks(|value| value.log10().fract().abs() < 1e-9));
         }
-        self.scene(plots, layout)
+        self.scene(plots, layout, false)
     }
 
     /// The decimal logarithm of the largest x divided by the smallest.
@@ -144,7 +157,7 @@ impl Chart {
         self.shown().map(plot).collect()
     }
 
-    fn scene(&self, plots: Vec<Plot>, mut layout: Layout) -> String {
+    fn scene(&self, plots: Vec<Plot>, mut layout: Layout, is_labelled: bool) -> String {
         let bare = ComputedLayout::from_layout(&layout);
         let rows = ROW * self.marks.len() as f64;
         layout = layout
@@ -154,6 +167,9 @@ impl Chart {
         let computed = ComputedLayout::from_layout(&layout);
         let mut scene = render_multiple(plots, layout);
         self.add_marks(&mut scene, &computed);
+        if is_labelled {
+            self.add_names(&mut scene, &computed);
+        }
         kuva::backend::svg::SvgBackend::new().render_scene(&scene)
     }
 
@@ -178,6 +194,31 @@ impl Chart {
             layout = layout.with_log_y().with_y_tick_format(ticks(|_| true));
         }
         layout
+    }
+
+    /// Adds the name of each line to the right of its middle.
+    fn add_names(&self, scene: &mut Scene, computed: &ComputedLayout) {
+        for (line, ink) in self.shown() {
+            let at = |&&(x, y): &&(f64, f64)| self.x.shows(x) && self.y.shows(y);
+            let points: Vec<_> = line.points.iter().filter(at).collect();
+            let heights = points.iter().map(|point| computed.map_y(point.1));
+            let (top, bottom) = heights.fold((f64::MAX, 0.0_f64), |(a, b), y| (a.min(y), b.max(y)));
+            let from_middle = |y| (computed.map_y(y) - f64::midpoint(top, bottom)).abs();
+            let middle = points
+                .iter()
+                .min_by(|a, b| from_middle(a.1).total_cmp(&from_middle(b.1)));
+            let Some(&&(x, y)) = middle else { continue };
+            scene.add(Primitive::Text {
+                x: computed.map_x(x) + 12.0,
+                y: computed.map_y(y) + 5.0,
+                content: line.name.clone(),
+                size: LARGE,
+                anchor: TextAnchor::Start,
+                rotate: None,
+                bold: true,
+                color: Some(Color::from(ink)),
+            });
+        }
     }
 
     /// Adds vertical lines with labels above the axes. The label of each mark is one row lower than

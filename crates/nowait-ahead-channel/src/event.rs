@@ -1,7 +1,7 @@
 //! An event, as words of shared memory.
 
-/// The maximum length of a path in an event, in bytes. The event of a longer path is not sent,
-/// except those of surveys, which tell of it in parts.
+/// The maximum length of a path in an event, in bytes. The event of a longer path is not sent.
+/// Survey events split a long path over several events.
 pub const PATH_MAX: usize = (WORDS - HEADER) * 8;
 
 /// The words of an event.
@@ -45,7 +45,7 @@ pub enum Kind {
     /// the [`key`] of the directory to which the path is relative.
     Surveyed,
     /// The bytes from `time` to `stats` of a file were used, or the file was opened if there are
-    /// none. `path` is absolute. A long one is told of as that of a [`Surveyed`](Kind::Surveyed).
+    /// none. `path` is absolute. A long one is split as that of a [`Surveyed`](Kind::Surveyed).
     Used,
     /// A path was looked up, also one that does not exist. `path` is as that of
     /// [`Used`](Kind::Used), or relative to the directory whose [`key`] is `pages`.
@@ -83,7 +83,7 @@ pub struct Event {
     /// The number of calls of stat(2) before. For surveys see [`Kind`].
     pub stats: u64,
     /// A bit for each of the first 63 pages of a file that is not resident. The highest bit is for
-    /// all others. 0 if they are not told of in this way. For paths that were looked up see
+    /// all others. 0 if they are not sent in this way. For paths that were looked up see
     /// [`Kind`].
     pub pages: u64,
     /// The path, absolute or relative to `fd`. Empty if it is that directory itself. The bits of a
@@ -104,7 +104,7 @@ pub struct Missing<'a> {
 }
 
 impl Event {
-    /// The part of a file that a [`Kind::Missing`] tells of.
+    /// The part of a file that a [`Kind::Missing`] reports.
     pub fn missing(&self) -> Missing<'_> {
         Missing {
             start: self.time,

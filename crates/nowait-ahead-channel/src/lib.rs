@@ -37,7 +37,7 @@ pub const SWITCH: &str = "NOWAIT_AHEAD";
 /// The bytes of a directory (`st_size`) that is large. The names of some thousand files take as
 /// much.
 pub const LARGE: i64 = 128 << 10;
-/// The number of names that a program lists in a row, after which the directory is told of as
+/// The number of names that a program lists in a row, after which the directory is sent as
 /// [`Kind::Large`].
 pub const MANY: usize = 512;
 /// A call that takes this long may have waited for the disk. A cached one takes 1 or 2 µs, and

@@ -74,7 +74,7 @@ const PAGE_IS_SWAPPED: u64 = 1 << 4;
 
 /// Calls `each` with the paths of files that are mapped at these addresses, and their used ranges,
 /// which are in whole pages. Of this process, or of another one. Returns false if a look is being taken by another thread, or if
-/// proc(5) does not answer. Allocates no memory, and leaves errno alone.
+/// proc(5) does not answer. Allocates no memory, and does not set errno.
 pub fn used_mappings(
     process: Option<u32>,
     at: Range<u64>,

@@ -162,7 +162,7 @@ impl Channel {
     }
 
     /// Tells of an event at `time`, in nanoseconds. Async-signal-safe, makes no system call, and
-    /// leaves errno alone. The event of a path that is too long is dropped.
+    /// does not set errno. The event of a path that is too long is dropped.
     pub fn tell(&self, kind: Kind, tid: u32, place: Place<'_>, id: (u64, u64), time: u64) {
         let stats = self.0.counts.0[0].load(Ordering::Relaxed);
         if let Some(words) = encode(kind, tid, place, id, [time, stats, 0]) {
@@ -221,7 +221,7 @@ impl Channel {
         self.tell_use_of(kind, tid, path, [part.start, part.end, 0]);
     }
 
-    /// Tells of a path relative to the directory with this [key](crate::key), which was told of by
+    /// Sends a path relative to the directory with this [key](crate::key), which was sent by
     /// [`tell_directory`](Channel::tell_directory). As [`tell_use`](Channel::tell_use) otherwise.
     pub fn tell_use_below(&self, kind: Kind, tid: u32, path: &[u8], directory: u64) {
         self.tell_use_of(kind, tid, path, [0, 0, directory]);
@@ -305,7 +305,7 @@ impl Channel {
         self.0.evicted.0.sums()
     }
 
-    /// Returns true if some events can be told of without overwriting one that was not read.
+    /// Returns true if some events can be sent without overwriting one that was not read.
     pub fn has_room(&self) -> bool {
         const MARGIN: u64 = 1024;
         let read = self.0.read.0.load(Ordering::Relaxed);
@@ -460,7 +460,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Waits, so that programs may withdraw the events that they tell of. Returns earlier if the
+    /// Waits, so that programs may withdraw the events that they have sent. Returns earlier if the
     /// channel is woken. Then reads the events that were told before the pause with `handle`, until
     /// `deadline`.
     pub fn read_after(

@@ -10,7 +10,7 @@ use nowait_ahead_channel::Event;
 pub enum Treatment {
     /// Its inodes were read before the program came.
     ReadAhead,
-    /// It was left alone for comparison.
+    /// It was a control directory: nothing was read ahead there.
     Control,
     /// Neither.
     None,

@@ -24,7 +24,7 @@ pub enum Depth {
 pub enum DirectoryState {
     /// No walk has found it.
     Unknown,
-    /// It is left alone for comparison.
+    /// It is a control directory: nothing is read ahead there.
     Control,
     /// A walk has found it, and will read it.
     Queued,
@@ -45,7 +45,7 @@ pub struct Directories {
     known: HashMap<Id, TreeDirectory>,
     /// The directories that the program has opened.
     opened: HashSet<Id>,
-    /// The directories that are left alone.
+    /// The control directories: nothing is read ahead there.
     controls: HashSet<Id>,
     trees: Vec<Tree>,
     /// The trees whose walks have not ended.
@@ -201,8 +201,8 @@ impl Directories {
         self.trees.len() >= MAX_TREES
     }
 
-    /// Leaves a directory alone, unless entries of it were read.
-    pub fn leave_alone(&mut self, id: Id) {
+    /// Makes it a control directory, unless entries of it were read: nothing is read ahead there.
+    pub fn make_control(&mut self, id: Id) {
         if self.known.get(&id).is_none_or(|known| known.entries == 0) {
             self.controls.insert(id);
         }
@@ -462,7 +462,7 @@ mod tests {
             directories.state_of(id(root.path())),
             DirectoryState::Starting
         );
-        directories.leave_alone(id(&path(2)));
+        directories.make_control(id(&path(2)));
         let options = walk::Options::new().metadata(StatxMask::BASIC_STATS);
         let options = options.filter_dirs(|path, _| !path.ends_with("d2"));
         walk_into(&mut directories, tree, &options, root.path());

@@ -48,7 +48,7 @@ struct State {
     processes: Processes,
     /// Processes that were looked at since the last check.
     found: HashMap<u32, Option<Result<Process, OtherRights>>>,
-    /// The beginnings of long paths, by the thread that has told of them.
+    /// The beginnings of long paths, by the thread that has sent them.
     paths: HashMap<(u32, Id), Vec<u8>>,
     /// The paths of directories, by their [`key`].
     directories: HashMap<u64, PathBuf>,

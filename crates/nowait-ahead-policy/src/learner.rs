@@ -6,7 +6,7 @@
 //!  /proc/PID/maps, pagemap, fdinfo, now and then ───────────────┼─► Learned
 //!  /proc/self/mountinfo, when it changes ───────────────────────┘
 //! ```
-//! Most is told of by the library. Processes that do not end, that are killed, and static programs
+//! The library sends most of it. Processes that do not end, that are killed, and static programs
 //! are looked at from time to time.
 
 use std::collections::HashMap;

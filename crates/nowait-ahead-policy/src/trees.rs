@@ -94,10 +94,11 @@ struct Start {
 const MAX_WALKS: usize = 8;
 /// The interval at which the program's calls of stat(2) are looked at.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// One directory in this many is left alone for comparison, until [`FIRST_CONTROLS`] were.
+/// One directory in this many is a control directory, in which nothing is read ahead, until there were
+/// [`FIRST_CONTROLS`].
 const CONTROL_PERIOD: u64 = 16;
 const FIRST_CONTROLS: u64 = 6;
-/// One directory in this many is left alone after that. The program is slow in these.
+/// One directory in this many is a control directory after that. The program is slow in these.
 const LATER_CONTROL_PERIOD: u64 = 512;
 
 /// If the program does nothing in a tree for this time, it may want to unmount the filesystem.
@@ -278,14 +279,14 @@ impl Trees {
         Ok(())
     }
 
-    /// Returns a filter that returns false for the directories that are left alone.
+    /// Returns a filter that returns false for control directories.
     fn controls(
         &self,
         root: &Arc<OwnedFd>,
     ) -> impl Fn(&Path, usize) -> bool + Send + Sync + 'static {
         let (trees, root) = (self.clone(), root.clone());
         // A random offset: the directories may have an order with the same period. The first half
-        // of the period is not left alone, since there may be no more directories.
+        // of the period is no control directory, since there may be no more directories.
         let offset = CONTROL_PERIOD / 2 + RandomState::new().hash_one(0) % (CONTROL_PERIOD / 2);
         move |path, _| {
             trees.wait_for_pause();
@@ -302,7 +303,7 @@ impl Trees {
                 Ok(stat) if stat.st_size >= LARGE => true,
                 Ok(stat) => {
                     let id = (stat.st_dev, stat.st_ino);
-                    trees.state().directories.leave_alone(id);
+                    trees.state().directories.make_control(id);
                     false
                 }
                 Err(_) => true,

@@ -2,9 +2,9 @@
 //! it looks up, and the directories that it lists.
 //!
 //! The part of a file is known when it is closed: what is before the descriptor's position was read.
-//! Reads at other positions are told of at once. Mapped pages are asked for when the process ends or
+//! Reads at other positions are sent at once. Mapped pages are asked for when the process ends or
 //! executes another program, by descriptors that are closed before that. `nowait run` asks for those that
-//! the program unmaps earlier. All of this needs system calls, so nothing is told of a process with a
+//! the program unmaps earlier. All of this needs system calls, so nothing is sent by a process with a
 //! filter.
 
 use std::ffi::{c_int, c_long, c_void};
@@ -29,9 +29,9 @@ static CHANNEL: OnceLock<Channel> = OnceLock::new();
 /// For each descriptor of a file, 1 more than the position from which the program reads it. 0 for
 /// other descriptors.
 static FILES: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
-/// The number of reads at other positions that this process still tells of.
+/// The number of reads at other positions that this process may still send.
 static READS: AtomicU32 = AtomicU32::new(2000);
-/// The number of mappings that it unmaps that this process still tells of. For each it waits for 1 or 2
+/// The number of unmapped mappings that this process may still send. For each it waits for 1 or 2
 /// ms.
 static UNMAPPINGS: AtomicU32 = AtomicU32::new(200);
 /// The number of calls of lseek(2) of the program before which the position is still asked for.
@@ -42,15 +42,15 @@ static MAPPINGS: [[AtomicUsize; 2]; 32] = [const { [const { AtomicUsize::new(0) 
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
 /// The number of names that were looked up in each directory, with the high bits of the hash of the
-/// directory's path. Two directories may share a place: then more paths are told of.
+/// directory's path. Two directories may share a place: then more paths are sent.
 static DIRECTORIES: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
-/// The number of names in a directory, after which only the directory is told of.
+/// The number of names in a directory, after which only the directory is sent.
 const MANY: u64 = 32;
 /// The number of directories that had each descriptor before. It is part of the hash of paths.
 static OPENED: [AtomicU32; 1024] = [const { AtomicU32::new(0) }; 1024];
 /// The number of working directories before.
 static MOVED: AtomicU32 = AtomicU32::new(0);
-/// The [`key`] of the working directory, by which it was told of. 0 if it is not known.
+/// The [`key`] of the working directory, with which it was sent. 0 if it is not known.
 static WORKING_DIRECTORY: AtomicU64 = AtomicU64::new(0);
 /// The paths that were looked up, by the low and the high bits of their hashes.
 static TOLD: [AtomicU32; 4096] = [const { AtomicU32::new(0) }; 4096];
@@ -324,7 +324,7 @@ fn hash(bytes: &[u8], start: u64) -> u64 {
     bytes.iter().fold(start ^ 0xcbf2_9ce4_8422_2325, add)
 }
 
-/// Returns true if a path with this hash was told of before.
+/// Returns true if a path with this hash was sent before.
 fn was_told(hash: u64) -> bool {
     let told = &TOLD[(hash >> 52) as usize];
     let bits = hash as u32 | 1;
@@ -413,7 +413,7 @@ pub fn unmaps(address: *mut c_void) {
 }
 
 /// Waits until `nowait run` has asked for the used pages at these addresses: to ask for them here
-/// needs a descriptor. If it does not in time, nothing is told of later ones.
+/// needs a descriptor. If it does not in time, later ones are not sent.
 fn tell_unmapped(channel: &Channel, at: Range<u64>) {
     const TRIES: u32 = 100;
     const PAUSE: Timespec = Timespec {

@@ -28,7 +28,7 @@
 //!   program attaches by the environment.
 //! - **Each call of stat(2) is timed.** A slow one is an event. The counts of the channel are
 //!   changed once for `watch::CALLS_PER_COUNT` calls, and before each event.
-//! - **Opened files are told of only if `nowait run` reads data ahead** (`--data`).
+//! - **Opened files are sent only if `nowait run` reads data ahead** (`--data`).
 //!
 //! # Files
 //!
@@ -38,7 +38,7 @@
 //!  start     runs when the library is loaded, and when the process ends
 //!  calls/    the functions that the library interposes
 //!  listing   the directories that the program lists
-//!  watch     what is told of a call
+//!  watch     what is sent of a call
 //!  survey    the pages of a file that are not resident when it is opened
 //!  windows   the pages of large files, before they are read
 //!  survey_events  the channel of surveys, and their events

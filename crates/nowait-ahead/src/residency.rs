@@ -82,7 +82,7 @@ impl File<'_> {
         self.halve(window, None, bits, calls)
     }
 
-    /// The same by cachestat(2) of ever smaller parts. If the number of `resident` pages is given, each call tells of a half of a
+    /// The same by cachestat(2) of ever smaller parts. If the number of `resident` pages is given, each call determines both halves of a
     /// part what the other half has.
     fn halve(
         &self,

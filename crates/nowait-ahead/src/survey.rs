@@ -163,7 +163,7 @@ impl<'a> Survey<'a> {
         })
     }
 
-    /// Surveys the file, and tells of the pages that are not resident. A file that is written may
+    /// Surveys the file, and sends the pages that are not resident. A file that is written may
     /// become longer: pages after its end are not resident.
     fn survey(&self, place: Option<Place<'_>>, is_written: bool, shared: u32) {
         let is_new = is_written && self.file.size == 0;

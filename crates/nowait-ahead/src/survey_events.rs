@@ -1,4 +1,4 @@
-//! The channel for surveys, and the events that tell of a file and its pages.
+//! The channel for surveys, and the events of a file and its pages.
 
 use std::ffi::c_int;
 use std::ops::Range;
@@ -24,10 +24,10 @@ const PAUSE: Timespec = Timespec {
     tv_nsec: 1_000_000,
 };
 
-/// The [`key`] of the directory that was last told of.
+/// The [`key`] of the directory that was sent last.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// A file that is surveyed, and the channel that is told of it.
+/// A file that is surveyed, and the channel of its events.
 pub struct Survey<'a> {
     pub channel: &'static Channel,
     pub thread: u32,
@@ -138,8 +138,8 @@ fn tell_directory(channel: &Channel, directory: c_int) -> u64 {
 }
 
 impl Survey<'_> {
-    /// Tells that the file was opened. `pages` are those of [`nowait_ahead_channel::Event::pages`]. A file without a
-    /// path is told of by its own. Returns the number of the event.
+    /// Tells that the file was opened. `pages` are those of [`nowait_ahead_channel::Event::pages`]. If the
+    /// caller passed no path, the one of /proc/self/fd is sent. Returns the number of the event.
     pub fn tell(&self, place: Option<Place<'_>>, pages: u64) -> Option<u64> {
         match place {
             Some(place) => {

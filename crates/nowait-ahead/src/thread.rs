@@ -17,7 +17,7 @@ pub fn thread() -> u32 {
     let mut mutex = libc::PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
     let mutex = &raw mut mutex;
     // SAFETY: the mutex was initialised, and no other thread has its address. So the calls do not
-    // wait, and leave errno alone.
+    // wait, and do not set errno.
     unsafe {
         libc::pthread_mutex_lock(mutex);
         let owner = (&raw const (*mutex.cast::<Mutex>()).owner).read_volatile();

@@ -41,7 +41,7 @@ struct Entry {
     opened: AtomicU64,
     /// The device and the inode number.
     id: [AtomicU64; 2],
-    /// The offset after the last page when the file was opened. What is added later was told of then.
+    /// The offset after the last page when the file was opened. Pages that are added later were sent then.
     end: AtomicU64,
     /// All pages before this offset were surveyed.
     surveyed: AtomicU64,
@@ -87,7 +87,7 @@ fn found(fd: c_int) -> Option<(&'static Channel, &'static Entry)> {
     Some((surveys()?, entry))
 }
 
-/// Surveys the first window of a file that was told of, and remembers the file if others are left. All pages before
+/// Surveys the first window of a file whose event was sent, and remembers the file if others are left. All pages before
 /// `start` are resident.
 #[inline(never)]
 pub fn opened(survey: &Survey<'_>, start: u64) {
@@ -310,7 +310,7 @@ impl Survey<'_> {
                 self.tell_range(part.clone());
                 len = (2 * len).min(COLD);
             }
-            // Another thread that reads the window now must not do so before it was told of.
+            // Another thread that reads the window now must not do so before the window was sent.
             mark(opened, &part);
             if !is_cold && until == Until::Resident {
                 break;
@@ -319,7 +319,7 @@ impl Survey<'_> {
         start
     }
 
-    /// Surveys a window, and tells of it if some of its pages are resident and others are not. Returns true if none
+    /// Surveys a window, and sends it if some of its pages are resident and others are not. Returns true if none
     /// is resident, and `None` if the kernel does not answer.
     #[inline(always)]
     fn survey_window(&self, window: &Range<u64>, calls: &mut u32) -> Option<bool> {

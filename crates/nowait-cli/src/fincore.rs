@@ -39,7 +39,6 @@ use totals::Totals;
 /// Shows how much of each file is in the page cache, without reading the files.
 #[derive(clap::Args)]
 #[command(
-    disable_help_flag = true,
     mut_arg("paths", |arg| arg.required_unless_present("pid")),
     after_long_help = r#"Columns (-o), by the names of fincore(1) of util-linux:
   SIZE              size of the file
@@ -75,7 +74,7 @@ removed ones. Each is shown once, by the path in /proc/PID/fd or /proc/PID/maps.
 rights of ptrace(2).
 
 The options differ from those of fincore(1) of util-linux in this: -r is accepted and ignored, where it means
---raw there; -h is no help; numbers of bytes below 1024 have no unit B; -J excludes -n and --raw, and sizes in
+--raw there; numbers of bytes below 1024 have no unit B; -J excludes -n and --raw, and sizes in
 JSON are always numbers; the size of a block device is known.
 
 With --map, a strip below each file shows the file from its first byte to its last. A full block is
@@ -158,7 +157,7 @@ pub struct Args {
     bytes: bool,
 
     /// Print sizes with units: the default
-    #[arg(short = 'h', long)]
+    #[arg(long)]
     human_readable: bool,
 
     /// Print neither headings nor a total
@@ -192,10 +191,6 @@ pub struct Args {
         conflicts_with = "files0_from"
     )]
     watch: Option<Duration>,
-
-    /// Print help
-    #[arg(long, action = clap::ArgAction::HelpLong)]
-    help: Option<bool>,
 }
 
 /// Parses the interval of --watch.

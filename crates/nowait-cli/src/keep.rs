@@ -88,6 +88,9 @@ for memory 200 ms within 2 seconds, in /proc/pressure/memory) or pages are swapp
 memory is given up, from the last PATH on: locks are released and pages are evicted. It comes back step by
 step after 10 seconds without pressure, or later if the pressure returns.
 
+After the first look at all files, a line on standard error says that the program is ready. `nowait keep
+--ready` waits for that, also if the other process is not started yet: `timeout 60 nowait keep --ready`.
+
 Signals: SIGHUP reads the file of --paths again and starts a sweep; SIGTERM and SIGINT end the program.
 With NOTIFY_SOCKET, the program reports to the service manager (sd_notify(3)): READY=1 after the first look
 at all files, STATUS, RELOADING=1, STOPPING=1, and WATCHDOG=1 if WATCHDOG_USEC is set.
@@ -152,7 +155,7 @@ Exit status:
 pub struct Args {
     /// Files and directories, the most important first. All regular files below a directory are kept.
     /// Symbolic links given here are followed, those below a directory are not
-    #[arg(value_name = "PATH", required_unless_present_any = ["list", "status"])]
+    #[arg(value_name = "PATH", required_unless_present_any = ["list", "status", "ready"])]
     paths: Vec<PathBuf>,
 
     /// Read the paths from FILE, one in each line. Empty lines and lines that begin with # are skipped
@@ -207,6 +210,16 @@ pub struct Args {
     )]
     status: bool,
 
+    /// Wait until a running process of this user has looked at all its files, as its line "ready" says
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "paths", "list", "budget", "touch", "lock", "rate", "interval", "one_file_system", "prometheus",
+            "status"
+        ]
+    )]
+    ready: bool,
+
     /// With --status: print one JSON object instead of a table
     #[arg(long, requires = "status", conflicts_with_all = ["paths", "list"])]
     json: bool,
@@ -227,6 +240,7 @@ const GRACE: Duration = Duration::from_secs(1);
 pub fn run(args: &Args) -> Result<ExitCode, String> {
     let done = match args.status {
         true => status_file::show(args.json),
+        false if args.ready => status_file::wait(),
         false => keep(args),
     };
     Ok(done.unwrap_or_else(|problem| problem.report()))

@@ -588,7 +588,7 @@ fn tables_for_scripts_have_no_total_and_no_reasons() {
         (&["-n"][..], 2),
         (&["-o", "RES,FILE"], 3),
         (&["--raw"], 3),
-        (&["-h"], 4),
+        (&["--human-readable"], 4),
     ] {
         let said = fincore(words, &[dir.path()]).done();
         assert_eq!(said.text().lines().count(), lines, "{said:?}");

@@ -354,7 +354,7 @@ fn a_static_program_is_followed_by_inotify() {
     assert!(number(&said.err, "read ahead ") > 0.0, "{}", said.err);
     assert!(number(&said.err, "files: ") > 0.0, "{}", said.err);
 
-    // Without --walk, the user is told of it.
+    // Without --walk, a message says so.
     let said = run(&mut run_of(&["--", "busybox", "true"]));
     assert_eq!(said.code, Some(0));
     assert!(said.err.contains("use --walk PATH"), "{}", said.err);

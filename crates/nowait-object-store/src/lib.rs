@@ -91,7 +91,7 @@
 //! # Forks
 //! A store can be used in a forked child. There it keeps no files open, and uses none of those of
 //! the parent, whose descriptors stay open in the child until it ends. An upload in parts that the
-//! parent has begun is an error in the child, and its file is left alone. A store that has an
+//! parent has begun is an error in the child, and its file is not removed. A store that has an
 //! engine of the parent (`with_engine`) fails.
 //!
 //! # Differences from `LocalFileSystem`

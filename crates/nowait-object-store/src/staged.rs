@@ -36,7 +36,7 @@ pub(crate) struct Staged {
     to: PathBuf,
     /// The directory of both names.
     directory: Directory,
-    /// A forked child of this process leaves the file alone.
+    /// A forked child of this process does not remove the file.
     owner: Owner,
     /// `None` after the file was published or removed. Writes share the lock, so they run at the
     /// same time.

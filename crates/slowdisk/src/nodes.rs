@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use fuser::INodeNo;
 
-/// The inodes that the kernel was told of. A number is used once.
+/// The inodes whose numbers the kernel has. A number is used once.
 pub(crate) struct Nodes {
     root: PathBuf,
     last: u64,

@@ -80,7 +80,7 @@ const FOREVER: Duration = Duration::from_secs(3600);
 struct Server {
     latency: Duration,
     gate: Arc<Gate>,
-    /// The paths of the inodes that the kernel was told of.
+    /// The paths of the inodes whose numbers the kernel has.
     paths: Mutex<HashMap<INodeNo, PathBuf>>,
     open: Mutex<Open>,
 }

@@ -1,7 +1,7 @@
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from os import PathLike, stat_result
 from types import GenericAlias
-from typing import Any, AnyStr, Final, Generic, Self, TypeVar, final, overload
+from typing import Any, AnyStr, Final, Generic, Protocol, Self, TypeVar, final, overload
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -38,7 +38,11 @@ __all__ = [
 ]
 
 _Path = str | bytes | PathLike[str] | PathLike[bytes]
-_PathOrFd = _Path | int
+
+class _HasFileno(Protocol):
+    def fileno(self) -> int: ...
+
+_PathOrFd = _Path | int | _HasFileno
 _P = TypeVar("_P", bound=_Path)
 
 __version__: Final[str]
@@ -63,6 +67,8 @@ class Unknown:
 
 @final
 class Residency:
+    @property
+    def files(self) -> int: ...
     @property
     def size(self) -> int: ...
     @property
@@ -128,6 +134,9 @@ class EvictResult:
 class ReadFiles(Generic[_P]):
     def __iter__(self) -> Iterator[tuple[_P, bytes]]: ...
     def __next__(self) -> tuple[_P, bytes]: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: object) -> None: ...
+    def close(self) -> None: ...
 
 @final
 class ReadAheadReport:
@@ -176,7 +185,7 @@ def warm(
     paths: _PathOrFd | Iterable[_PathOrFd],
     *,
     budget: int | str | None = None,
-    rate: int | str | None = None,
+    rate: float | str | None = None,
     progress: Callable[[Progress], object] | None = None,
 ) -> WarmResult: ...
 def evict(paths: _PathOrFd | Iterable[_PathOrFd]) -> EvictResult: ...

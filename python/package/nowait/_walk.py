@@ -9,7 +9,7 @@ from ._nowait import DirEntry, Tree, list_cached
 #: A directory was not cached if it took longer to list than `_SLOW`, and `_SLOW_ENTRY` for each entry, in
 #: seconds. After two of them, since a thread may be delayed once, the next `_AHEAD` are listed ahead.
 _SLOW, _SLOW_ENTRY, _AHEAD = 2e-4, 2e-6, 256
-#: The number of directories that the tree is told of at once. It lists fewer of them at the same time.
+#: The number of directories that are passed to the tree at once. It lists fewer of them at the same time.
 _TOLD = 1024
 
 

@@ -52,7 +52,7 @@ interpose! {
 /// The flags of functions that create a file.
 const CREATED: c_int = libc::O_WRONLY | libc::O_CREAT;
 
-/// Opens a stream, and tells of its file.
+/// Opens a stream, and sends the event of its file.
 fn stream(call: impl FnOnce() -> *mut FILE, path: *const c_char, mode: *const c_char) -> *mut FILE {
     let flags = match () {
         // SAFETY: the program's mode, whose end is a zero. The C library reads it before it makes a system call.

@@ -18,7 +18,7 @@ type Select = unsafe extern "C-unwind" fn(*const dirent64) -> c_int;
 #[derive(Clone, Copy)]
 struct Scan {
     select: Option<Select>,
-    /// The path of the directory. Null if it was told of, or is relative to another directory than the
+    /// The path of the directory. Null if it was sent, or is relative to another directory than the
     /// working directory.
     path: *const c_char,
     is_absolute: bool,

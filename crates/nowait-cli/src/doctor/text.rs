@@ -25,6 +25,7 @@ impl Report {
             style,
         };
         page.machine(self);
+        page.verdict(self);
         page.kernel(self);
         page.filesystem(&self.filesystem);
         page.false_ends(&self.false_eof);
@@ -135,6 +136,39 @@ impl TextReport {
             Bytes(Some(m.page_size as u64)),
         );
         self.words(&text, 0, 2);
+    }
+
+    /// The three lines that most readers want.
+    fn verdict(&mut self, report: &Report) {
+        self.line("");
+        let backend = report.backend.name.unwrap_or("none");
+        let text = format!("{backend}: {}", report.backend.why);
+        self.beside("backend", None, &text);
+        let facts = report.kernel.0.iter().filter(|fact| fact.ok == Some(false));
+        let denied = facts.map(|fact| match &fact.why {
+            Some(why) => format!("{}: {why}", fact.label.trim()),
+            None => fact.label.trim().to_owned(),
+        });
+        let denied = denied.collect::<Vec<_>>().join("; ");
+        let denied = match denied.as_str() {
+            "" => "nothing that nowait uses",
+            denied => denied,
+        };
+        self.beside("missing or denied", None, denied);
+        let cost = |key| report.costs_ns.median(key);
+        let (plain, tried) = (cost("pread_4k_hit"), cost("nowait_4k_hit"));
+        let cached = tried.or(cost("ask_pread_4k_hit"));
+        let engine = cost("handoff_owner_read_4k").or(cost("handoff_worker_read_4k"));
+        let text = match (plain, cached, engine) {
+            (Some(plain), Some(cached), Some(engine)) => format!(
+                "{:.1} µs for 4 KiB in the calling thread ({:.1} × pread), {:.1} µs by the engine",
+                cached / 1e3,
+                cached / plain,
+                engine / 1e3
+            ),
+            _ => "not measured; see below".to_owned(),
+        };
+        self.beside("a cached read", None, &text);
     }
 
     fn kernel(&mut self, report: &Report) {
@@ -265,9 +299,6 @@ impl TextReport {
             self.beside(&percent(rate), None, &text);
         }
         self.heading("Decisions of nowait");
-        let backend = report.backend.name.unwrap_or("none");
-        let text = format!("{backend}: {}", report.backend.why);
-        self.beside("backend", None, &text);
         let plan = &report.plan;
         let [eager_why, strict_why] = plan.whys;
         for (label, name, why) in [

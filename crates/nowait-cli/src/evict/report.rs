@@ -89,7 +89,7 @@ impl Report {
         writeln!(self.out)
     }
 
-    /// Prints the total, and what is unknown.
+    /// Prints the total, and what is unknown. If no file was found, the failures are enough.
     pub fn end(
         mut self,
         totals: &Totals,
@@ -104,6 +104,9 @@ impl Report {
                 &Sum::of(totals, unreadable, failed, interrupted),
             )?;
             writeln!(self.out, "}}")?;
+            return self.out.flush();
+        }
+        if totals.files == 0 && failed > 0 {
             return self.out.flush();
         }
         let (evicted, cached) = (Size(totals.evicted), Size(totals.cached));

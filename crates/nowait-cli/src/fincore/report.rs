@@ -79,7 +79,7 @@ impl Report {
         Ok(())
     }
 
-    /// Prints the total, and what is not included in it.
+    /// Prints the total, and what is not included in it. If no file was found, the failures are enough.
     pub fn end(mut self, totals: &Totals, failed: u64, interrupted: bool) -> io::Result<()> {
         match &self.form {
             Form::Json { .. } => {
@@ -96,6 +96,7 @@ impl Report {
                     let _ = writeln!(err, "nowait: interrupted");
                 }
             }
+            Form::Table(_) if totals.files == 0 && failed > 0 => {}
             Form::Table(columns) => {
                 let columns = columns.clone();
                 self.table_end(&columns, totals, interrupted)?;

@@ -190,7 +190,7 @@ impl Entry {
                 Ok((file, stat)) if (stat.st_dev, stat.st_ino) == self.id => {
                     Box::new(Lock::new(&file, self.lock_to)?)
                 }
-                // An event or the next sweep tells of the change.
+                // An event or the next sweep reports the change.
                 _ => return Ok(()),
             },
         };

@@ -25,6 +25,7 @@ use super::status::{PathStatus, Status};
 use super::sweep::SweepPlace;
 use super::watch::Watches;
 use super::work::Work;
+use crate::messages::say;
 
 /// Changes are collected for this time, because they often come together; for longer if it takes long
 /// to plan again.
@@ -113,6 +114,7 @@ impl Keeper {
             _ => {
                 keeper.write_status();
                 notify::ready();
+                say(format_args!("nowait: ready: {}", keeper.status().line()));
                 Ok(keeper)
             }
         }

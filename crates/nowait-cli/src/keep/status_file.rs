@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use nowait_page_cache::proc;
 use serde_json::{Value, json};
@@ -16,6 +17,9 @@ use crate::name::DisplayPath;
 use crate::output::Output;
 use crate::problem::Problem;
 use crate::terminal::Terminal;
+
+/// The pause between two looks of [`wait`].
+const LOOK: Duration = Duration::from_millis(50);
 
 /// The mode of the file.
 const PRIVATE: u32 = 0o600;
@@ -102,11 +106,8 @@ fn start_of(pid: u32) -> Option<u64> {
     proc::number(words.nth(19)?)
 }
 
-/// Shows the status of all processes of this user.
-///
-/// # Errors
-/// If the output cannot be written.
-pub fn show(as_json: bool) -> Result<ExitCode, Problem> {
+/// The status of each process of this user that has looked at its files.
+fn all() -> Vec<Status> {
     let found = directory().map(|directory| match is_ours(&directory) {
         true => files(&directory),
         false => Vec::new(),
@@ -122,6 +123,26 @@ pub fn show(as_json: bool) -> Result<ExitCode, Problem> {
             Err(e) => say(format_args!("nowait: {}: {e}", DisplayPath(&path))),
         }
     }
+    all
+}
+
+/// Waits until a process of this user has looked at its files.
+///
+/// # Errors
+/// None.
+pub fn wait() -> Result<ExitCode, Problem> {
+    while all().is_empty() {
+        std::thread::sleep(LOOK);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows the status of all processes of this user.
+///
+/// # Errors
+/// If the output cannot be written.
+pub fn show(as_json: bool) -> Result<ExitCode, Problem> {
+    let all = all();
     let mut out = Output::new(Terminal::look());
     if as_json {
         let instances = serde_json::to_value(&all).unwrap_or(Value::Null);

@@ -51,8 +51,11 @@ pub fn print(
     let mut out = io::stdout().lock();
     let printed = if json {
         writeln!(out, "{:#}", to_json(summary, verb, messages))
+    } else if summary.files == 0 && messages.failures() > 0 {
+        // The failures are enough.
+        Ok(())
     } else {
-        to_text(summary, &mut out)
+        to_text(summary, &mut out).and_then(|()| remarks(summary, &mut out))
     };
     match printed.and_then(|()| out.flush()) {
         // The reader may close the pipe early.
@@ -134,6 +137,12 @@ fn to_text(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
     if some_known && !summary.dry_run {
         writeln!(out, "cached now {}", size(summary.cached_after))?;
     }
+    Ok(())
+}
+
+/// Prints what was not read, and why.
+fn remarks(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
+    let size = |bytes| Size(bytes).to_string();
     for unknown in &summary.unknown.0 {
         let (files, size) = (plural(unknown.files, "file"), size(unknown.size));
         let (what, why) = (

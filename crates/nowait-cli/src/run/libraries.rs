@@ -61,7 +61,7 @@ fn find(name: &str) -> Result<PathBuf, Problem> {
     let found = found.ok_or_else(|| {
         let first = shown(&directories[0]);
         Problem::Failed(format!(
-            "preload/libasan.so/{ARCH}/{name} is not in {first}, nor where it is installed: set {DIRECTORY} to its directory",
+            "the preload library {name} is missing: `cargo install` does not install it. Run `make build` and `make install` in a checkout, or set {DIRECTORY} to the directory that has preload/platforms/{ARCH}/{name}; it is not in {first}",
         ))
     })?;
     add_links(&found).map_err(|e| {

@@ -103,7 +103,7 @@ fn write(f: &mut String, report: &Report) -> std::fmt::Result {
         if let (Some(ahead), Some(alone)) = (read_ahead.per_stat(), control.per_stat()) {
             writeln!(
                 f,
-                "nowait: one call in {:.1} µs in directories that were read ahead, in {:.1} µs in {} left alone{}",
+                "nowait: one call in {:.1} µs in directories that were read ahead, in {:.1} µs in {} without readahead{}",
                 ahead.as_secs_f64() * 1e6,
                 alone.as_secs_f64() * 1e6,
                 plural(control.directories.into(), "directory"),

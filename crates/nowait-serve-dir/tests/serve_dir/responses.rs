@@ -257,7 +257,7 @@ async fn precompressed_files_are_preferred_as_the_client_accepts<B: Backend>(bac
     let headers = [("accept-encoding", "gzip"), ("range", "bytes=1-2")];
     let answer = get(&service, "/text.txt", &headers).await;
     assert_eq!(answer.text(), (206, "zi"));
-    // A service that was not told of precompressed files has none.
+    // A service without the option for precompressed files has none.
     let answer = get(&site.serve(backend), "/text.txt", &headers[..1]).await;
     assert_eq!(answer.text(), (200, "plain"));
 }

@@ -42,6 +42,18 @@ class Opening(Awaitable[FileT]):
             self._obj = yield from _open(*self._arguments).__await__()
         return self._obj  # type: ignore[no-any-return]
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Says what is missing if a method of a file is called."""
+            if hasattr(BinaryFile, name) or hasattr(TextFile, name):
+                message = (
+                    f"open() was not awaited: use {name} of the file that "
+                    "`await open(...)` returns, or `async with open(...) as file`"
+                )
+                raise AttributeError(message)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     async def __aenter__(self) -> FileT:
         return await self
 
