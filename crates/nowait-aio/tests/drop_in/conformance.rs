@@ -13,6 +13,9 @@ fn requests_and_their_status() {
             ),
             (
                 "a_reused_number_has_a_new_history",
+                "glibc gives every request to a thread",
+            ),
+            (
                 "a_reused_number_is_tried_after_a_refusal",
                 "glibc gives every request to a thread",
             ),
