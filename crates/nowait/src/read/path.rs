@@ -16,10 +16,10 @@ use crate::policy::provenance::{Origin, Provenance};
 use crate::policy::readahead::WINDOW;
 use crate::policy::stats::{Count, ns_since, sometimes_now};
 use crate::residency::Coverage;
-use crate::sys::Errno;
 use crate::sys::process::page_size;
 use crate::sys::rw::{self, Offset, checked};
 use crate::sys::uninit_slice::UninitSlice;
+use crate::sys::{self, Errno};
 
 /// The read path of one engine, for the calling thread.
 #[derive(Debug)]
@@ -345,6 +345,9 @@ fn ask_first(
         false => residency.ask(handle.as_fd(), at, len),
     };
     match coverage {
+        Coverage::Full if facts.nowait_refused && may_be_endless(handle) => {
+            rest(0, false, Route::Ring)
+        }
         Coverage::Full if facts.nowait_refused => plain(policy, handle, space, offset),
         Coverage::Full => {
             let started = try_cache(policy, handle, space, offset);
@@ -363,6 +366,12 @@ fn ask_first(
         }
         Coverage::Unknown(_) => rest(0, false, Route::Ring),
     }
+}
+
+/// Returns true if a file may be one of a pseudo filesystem, a read of which may wait without end. They
+/// have a size of 0, and so no page that is missing.
+fn may_be_endless(handle: &Handle) -> bool {
+    !handle.filesystem().is_overlay() && sys::stat::size(handle.as_fd()).is_ok_and(|size| size == 0)
 }
 
 /// An ordinary read. Used if NOWAIT is refused (overlayfs) and the pages were resident a moment

@@ -187,8 +187,7 @@ fn refused(errno: Errno) -> Reason {
     Reason::NoCall(errno.raw_os_error())
 }
 
-/// The residency of the part of a range that lies within the file. It is unknown for a file of size 0,
-/// which may be one of a pseudo filesystem: a read of it may wait without end.
+/// The residency of the part of a range that lies within the file.
 ///
 /// # Errors
 /// The kernel's errors.
@@ -204,9 +203,6 @@ pub(super) fn coverage(
         SourceChoice::Cachestat => counted(fd, offset, len),
         SourceChoice::Mincore(mapped) => {
             let shape = stat::shape(fd)?;
-            if shape.size == 0 {
-                return Ok(Coverage::Unknown(Reason::NotAFile));
-            }
             let looked = mapped.with(fd, &shape, |mapping| {
                 let mut all = true;
                 looked_up(fd, &shape, mapping, offset, len, |_, resident| {
@@ -231,11 +227,7 @@ fn counted(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Coverage, Errno>
         return Ok(Coverage::Full);
     }
     // Pages beyond the end of the file are never cached.
-    let size = stat::shape(fd)?.size;
-    if size == 0 {
-        return Ok(Coverage::Unknown(Reason::NotAFile));
-    }
-    let rest = size.saturating_sub(offset).min(len);
+    let rest = stat::shape(fd)?.size.saturating_sub(offset).min(len);
     Ok(match cached {
         cached if cached >= pages(offset, rest) => Coverage::Full,
         0 => Coverage::Empty,

@@ -409,6 +409,17 @@ fn files_of_the_kernel_are_not_read() {
         assert_eq!(read.provenance.cached, 0);
         assert_eq!(file.plan(100), Plan::Queue(Reason::CannotTell));
     }
+    // A file of another pseudo filesystem, with a size of 0.
+    let groups = ["memory/cgroup.procs", "cgroup.procs"].map(|it| format!("/sys/fs/cgroup/{it}"));
+    let Some(group) = groups.iter().find_map(|path| fs::File::open(path).ok()) else {
+        return slowdisk::skip_or_fail("/sys/fs/cgroup");
+    };
+    let file = File::from_fd(group, &engine).expect("a file");
+    for _ in 0..3 {
+        let read = pollster::block_on(file.read_at(vec![0; 100], 0));
+        assert!(read.result.is_ok());
+        assert_eq!(read.provenance.cached, 0);
+    }
 }
 
 #[test]
