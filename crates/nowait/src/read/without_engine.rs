@@ -2,6 +2,7 @@
 //! read path.
 
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use super::cached::{Cached, cached_by_nowait};
@@ -128,6 +129,9 @@ pub struct BareFile<'a, D> {
 #[derive(Debug)]
 pub struct Rules {
     congestion: Congestion,
+    /// True if the kernel, or a program that emulates it, has no cachestat(2). valgrind prints a
+    /// warning at each call.
+    cannot_ask: AtomicBool,
 }
 
 impl Default for Rules {
@@ -141,6 +145,7 @@ impl Rules {
     pub const fn new() -> Rules {
         Rules {
             congestion: Congestion::new(),
+            cannot_ask: AtomicBool::new(false),
         }
     }
 
@@ -175,7 +180,7 @@ impl Rules {
             memory: false,
             nowait_refused: file.is_refused,
             nowait_works: !file.is_refused,
-            residency: !file.is_refused,
+            residency: !file.is_refused && !self.cannot_ask.load(Relaxed),
             congested: !always_hits && self.congestion.is_congested(file.in_flight),
         };
         let (mode, is_alone) = (Mode::Eager, || file.in_flight == 0);
@@ -187,6 +192,10 @@ impl Rules {
                 Ok(found) if found.cached == 0 => {
                     file.history.miss();
                     return Ok(Some(Cached::Nothing));
+                }
+                Err(Errno::NOSYS) => {
+                    self.cannot_ask.store(true, Relaxed);
+                    return Ok(None);
                 }
                 Ok(_) | Err(_) => return Ok(None),
             },
