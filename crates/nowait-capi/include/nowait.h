@@ -214,7 +214,7 @@ struct timespec;
 #define NW_CACHED_UNSUPPORTED 3
 
 /*
- Nothing was tried: recent tries on this file have not paid (nw_file_pread_cached alone).
+ Nothing was tried, and nothing was read: see nw_file(3) for the reasons (nw_file_pread_cached alone).
  */
 #define NW_CACHED_SKIPPED 4
 
@@ -740,7 +740,7 @@ int nw_file_fd(const struct nw_file *file);
 
 /*
  As nw_pread_cached, if the file's history is in favour of a try, and counts the result in the
- history. Returns NW_CACHED_SKIPPED if recent tries have not paid: hand the read over. See
+ history. Returns NW_CACHED_SKIPPED if the read should not be tried: hand it over. See
  nw_file(3).
  */
 int nw_file_pread_cached(const struct nw_file *file,
