@@ -511,7 +511,7 @@ fn a_closed_pipe_ends_the_program_without_a_message() {
 
 #[test]
 fn a_write_error_of_the_output_is_reported() {
-    let said = nowait(["fincore", "/dev/null"])
+    let said = nowait(["fincore", "Cargo.toml"])
         .stdout(File::options().write(true).open("/dev/full").unwrap())
         .output()
         .unwrap();

@@ -20,6 +20,9 @@ use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
 use tempfile::TempDir;
 use test_support::limit::LONG;
 
+/// The beginning of the line that says that the program is ready.
+const READY: &str = "nowait: ready: ";
+
 /// A running `nowait keep`, and the messages to its service manager.
 struct Keep {
     child: Child,
@@ -74,8 +77,14 @@ impl Keep {
         }
     }
 
-    /// The messages on standard error.
+    /// The messages on standard error, without that of being ready.
     fn said(&self) -> String {
+        let text = self.errors();
+        let lines = text.split_inclusive('\n');
+        lines.filter(|line| !line.starts_with(READY)).collect()
+    }
+
+    fn errors(&self) -> String {
         let mut bytes = vec![0; self.errors.metadata().unwrap().len() as usize];
         self.errors.read_exact_at(&mut bytes, 0).unwrap();
         String::from_utf8(bytes).unwrap()
@@ -1205,4 +1214,15 @@ fn a_group_of_little_memory_is_not_filled() {
         // It was not killed by the kernel.
         keep.end();
     }
+}
+
+#[test]
+fn a_line_says_that_it_is_ready_and_ready_waits_for_that() {
+    let dir = open_directory();
+    let file = dir.path().join("file");
+    fs::write(&file, vec![1; MIB as usize]).unwrap();
+    let keep = Keep::start(&[word(&file)]);
+    wait_until("the line", || keep.errors().starts_with(READY));
+    assert!(keep.errors().contains(" of 1M resident in 1 file"));
+    run(&mut nowait(["keep", "--ready"])).done();
 }
