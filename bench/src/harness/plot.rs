@@ -100,26 +100,22 @@ const DOT: f64 = 1.2;
 impl Chart {
     /// The chart as a file of its own, with title and legend.
     pub fn svg(&self) -> String {
-        let plots = self.plots(|name| name.to_owned());
-        let layout = self.layout(&plots).with_width(WIDTH);
-        let layout = layout
-            .with_title(self.title.clone())
-            .with_subtitle(self.subtitle.clone())
-            .with_title_size(TITLE)
-            .with_subtitle_size(SMALL);
-        self.scene(plots, layout, false)
+        self.titled(self.plots(|name| name.to_owned()), TITLE, false)
     }
 
     /// The chart as a file of its own, with title, and with the name of each line beside it.
     pub fn labelled_svg(&self) -> String {
-        let plots = self.plots(|_| String::new());
+        self.titled(self.plots(|_| String::new()), LARGE, true)
+    }
+
+    fn titled(&self, plots: Vec<Plot>, title: u32, is_labelled: bool) -> String {
         let layout = self.layout(&plots).with_width(WIDTH);
         let layout = layout
             .with_title(self.title.clone())
             .with_subtitle(self.subtitle.clone())
-            .with_title_size(LARGE)
+            .with_title_size(title)
             .with_subtitle_size(SMALL);
-        self.scene(plots, layout, true)
+        self.scene(plots, layout, is_labelled)
     }
 
     /// The chart for a page that shows the title and the legend itself. `width` is in pixels.
