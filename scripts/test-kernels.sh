@@ -25,7 +25,7 @@ never=(tidy)
 short_tests=(nowait read::bytes read::cached_read read::strict read::overlay read::other_uid read::hit_path
     read::provenance read::residency read::residency_calls read::direct read::erofs engine::contract
     engine::dropped_future engine::cancel engine::deadline ring::polled)
-# With --short: those that are not run on 6.12, on which they take minutes, and do what they do on this machine's kernel.
+# With --short: tests that are run on 6.1 and not on 6.12. They take minutes.
 short_without_6_12=(read::strict read::other_uid read::residency_calls read::hit_path)
 # With --short: those on the newest kernel.
 short_newest=(read::cached_read read::erofs engine::contract ring::restricted)

@@ -245,6 +245,10 @@ impl ReadFiles {
     /// End the reads. The iterator has no more files.
     fn close(&self) {
         self.canceller.cancel();
+        // Another thread that has the lock is in next(), and has no file of this kind.
+        if let Ok(mut reading) = self.reading.try_lock() {
+            reading.ready = None;
+        }
         self.__clear__();
     }
 }

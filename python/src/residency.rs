@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nowait::residency::{Answer, PageMap, Probe};
 use nowait_page_cache::{FileRef, Kinds, OpenError, Reporter, SeenInodes, Stop, visit};
@@ -115,22 +115,36 @@ fn of_path(path: PathBuf, stop: &Stop) -> Result<Residency, OpenError> {
     examine(file.as_fd(), &stat)
 }
 
-/// The files that were not examined, and one of the reasons.
-#[derive(Default)]
-struct Failed(Mutex<(u64, Option<String>, Option<Errno>)>);
+/// The files below a directory that were not examined.
+struct Failed<'a> {
+    directory: &'a Path,
+    state: Mutex<FailedFiles>,
+}
 
-impl Failed {
-    fn add(&self, why: String, errno: Option<Errno>) {
-        let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        failed.0 += 1;
-        failed.1.get_or_insert(why);
-        failed.2 = failed.2.or(errno);
+#[derive(Default)]
+struct FailedFiles {
+    number: u64,
+    /// One of the reasons.
+    why: Option<String>,
+    /// The error of the directory itself.
+    directory: Option<Errno>,
+}
+
+impl Failed<'_> {
+    fn add(&self, why: String) -> MutexGuard<'_, FailedFiles> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.number += 1;
+        state.why.get_or_insert(why);
+        state
     }
 }
 
-impl Reporter for Failed {
-    fn failure(&self, _: &Path, errno: Option<Errno>, why: &dyn Display) {
-        self.add(why.to_string(), errno);
+impl Reporter for Failed<'_> {
+    fn failure(&self, path: &Path, errno: Option<Errno>, why: &dyn Display) {
+        let mut state = self.add(why.to_string());
+        if path == self.directory {
+            state.directory = errno;
+        }
     }
 
     fn note(&self, _: &Path, _: &dyn Display) {}
@@ -138,7 +152,10 @@ impl Reporter for Failed {
 
 /// Adds up the regular files below a directory.
 fn of_directory(path: &Path, stop: &Stop) -> Result<Residency, OpenError> {
-    let failed = Failed::default();
+    let failed = Failed {
+        directory: path,
+        state: Mutex::default(),
+    };
     let mut seen = SeenInodes::new(false);
     let mut all = Residency {
         cached_bytes: Some(0),
@@ -155,31 +172,30 @@ fn of_directory(path: &Path, stop: &Stop) -> Result<Residency, OpenError> {
         match examined {
             Ok(Some(one)) => all.add(&one, &failed),
             Ok(None) => {}
-            Err(why) => failed.add(why.to_string(), None),
+            Err(why) => drop(failed.add(why.to_string())),
         }
         Ok::<(), Infallible>(())
     };
     let Ok(()) = visit(path, Kinds::Regular, walking, &failed, stop, &mut add);
-    let failed = failed
-        .0
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
-    match failed {
-        (0, ..) => {}
-        // The directory itself.
-        (1, _, Some(errno)) if all.files == 0 => return Err(errno.into()),
-        (files, why, _) => all.unknown = why.map(|why| format!("{files} files: {why}")),
+    let failed = failed.state.into_inner();
+    let failed = failed.unwrap_or_else(PoisonError::into_inner);
+    if let Some(errno) = failed.directory {
+        return Err(errno.into());
     }
+    all.unknown = failed.why.map(|why| match failed.number {
+        1 => format!("1 file: {why}"),
+        number => format!("{number} files: {why}"),
+    });
     Ok(all)
 }
 
 impl Residency {
-    /// Adds a file of known residency.
-    fn add(&mut self, one: &Residency, failed: &Failed) {
+    /// Adds a file.
+    fn add(&mut self, one: &Residency, failed: &Failed<'_>) {
         self.files += 1;
         self.size = self.size.saturating_add(one.size);
         if let Some(why) = &one.unknown {
-            failed.add(why.clone(), None);
+            drop(failed.add(why.clone()));
             return;
         }
         let add = |sum: Option<u64>, more: Option<u64>| Some(sum?.saturating_add(more?));

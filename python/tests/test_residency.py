@@ -8,7 +8,7 @@ import socket
 import stat
 
 import pytest
-from helpers import descriptors, skip
+from helpers import descriptors, python, skip
 
 import nowait
 
@@ -204,3 +204,28 @@ def test_a_directory_is_the_sum_of_its_files(disk):
     with pytest.raises(IsADirectoryError):
         nowait.residency(fd)
     os.close(fd)
+
+
+def test_files_that_cannot_be_examined_are_named(disk):
+    if os.geteuid() != 0:
+        skip("only root can become another user")
+    disk.chmod(0o755)
+    for above in (disk, *disk.parents):
+        if not os.stat(above).st_mode & stat.S_IXOTH:
+            skip(f"{above} is closed for others")
+    (disk / "a" / "below").mkdir(parents=True)
+    (disk / "a" / "below").chmod(0)
+    user = 65534
+    os.chown(disk / "a", user, user)
+    script = f"""
+import os, nowait
+os.setgroups([]); os.setgid({user}); os.setuid({user})
+answer = nowait.residency({str(disk / "a")!r})
+assert answer.files == 0 and answer.unknown.startswith("1 file: "), answer
+try:
+    nowait.residency({str(disk / "a" / "below")!r})
+except PermissionError:
+    print("refused")
+"""
+    done = python(script)
+    assert done.stdout.strip() == "refused", done.stderr

@@ -21,8 +21,8 @@ use mode::Mode;
 use provenance::Provenance;
 use stats::Counters;
 
-/// The largest read or write that is copied in the calling thread, in bytes. A copy of it takes some
-/// 50 microseconds, which is more than it takes to hand the read to a worker.
+/// The largest read or write that is copied in the calling thread, in bytes. A longer copy holds up an
+/// event loop for longer than it takes to hand it to a worker.
 pub const COPY_LIMIT: usize = 256 << 10;
 
 /// The part of an engine that the read path and the write path use in the calling thread.
