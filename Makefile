@@ -4,6 +4,9 @@ target := $(or $(CARGO_TARGET_DIR),target)
 musl := x86_64-unknown-linux-musl
 arm64 := aarch64-unknown-linux-gnu
 
+# mkfs(8) and its like, which the PATH of a Debian user lacks.
+export PATH := $(PATH):/usr/sbin:/sbin
+
 .PHONY: help demo demo-serve build install uninstall deb test-packages package test soak check semver-checks book minimal-versions model report python wheel bench-capi bench-nginx bench-parts bench-tokio bench-smoke fuzz sanitizers \
 	sanitizers-short sanitizers-address test-kernels test-kernels-short test-kernels-capi test-cgroup2 test-arm64 test-iopoll test-powercut test-powercut-short test-suites test-suites-short clean
 
