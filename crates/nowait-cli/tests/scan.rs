@@ -8,7 +8,6 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
@@ -95,7 +94,16 @@ fn tree(root: &Path) {
     symlink("a", root.join("link")).unwrap();
     symlink("nowhere\n", root.join("dangling")).unwrap();
     fifo(root.join("pipe"));
-    UnixListener::bind(root.join("socket")).unwrap();
+    // bind(2) takes short paths only.
+    let (socket, mode) = (root.join("socket"), rustix::fs::Mode::RUSR);
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        socket,
+        rustix::fs::FileType::Socket,
+        mode,
+        0,
+    )
+    .unwrap();
 }
 
 #[test]
