@@ -3,7 +3,7 @@
 #
 # Sourced from the project's root. The caller sets "modules", the kernel modules that a guest may load,
 # and defines say and die. It may set "arch" to arm64; the default is amd64. This file sets "store", the
-# directory of the kernels, and "work", a new directory that the caller removes.
+# directory of the kernels, and "work" and "sockets", new directories that the caller removes. Sockets have short paths.
 
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 arch=${arch:-amd64}
@@ -29,6 +29,8 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 store=$target/kernels
 mkdir -p "$store"
 work=$(mktemp -d "$store/run.XXXXXX")
+# shellcheck disable=SC2034 # the caller's
+sockets=$(mktemp -d)
 
 # Options for the machine's package lists. fetch_lists makes private lists if these are not sufficient.
 apt_options=(-o APT::Sandbox::User=root -o Dir::Cache="$store/apt/cache")

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 modules=(virtio_pci virtio_blk crc32c_generic crc32c_intel)
 # shellcheck source=scripts/guest.sh
 . scripts/guest.sh
-trap 'rm -rf "$work"' EXIT
+trap 'rm -rf "$work" "$sockets"' EXIT
 
 say "building"
 cargo build -q --workspace --all-features --bins --lib

@@ -101,7 +101,7 @@ qemu='' server='' share=''
 cleanup() {
     local process
     for process in $qemu $server; do kill "$process" 2>/dev/null || true; wait "$process" 2>/dev/null || true; done
-    rm -rf "$work"
+    rm -rf "$work" "$sockets"
 }
 trap cleanup EXIT
 trap 'exit 130' INT
@@ -269,7 +269,7 @@ prepare_share() {
 # start_server: serves this machine's root to the next guest, which shares its memory, and sets "devices" to QEMU's
 # options for that.
 start_server() {
-    local socket=$work/share.socket
+    local socket=$sockets/share
     rm -f "$socket"
     "$share" --socket-path="$socket" -o source=/ -o sandbox=chroot -o cache=always -o log_level=err 2>"$work/share.log" &
     server=$!

@@ -45,7 +45,7 @@ running=()
 cleanup() {
     cut_power
     if mountpoint -q "$work/mnt"; then umount "$work/mnt"; fi
-    rm -rf "$work"
+    rm -rf "$work" "$sockets"
 }
 # Kills QEMU and nbdkit with SIGKILL.
 cut_power() {
@@ -65,7 +65,7 @@ log=$store/powercut.log
 boot() {
     local attempts=3 tries
     while ((attempts--)); do
-        rm -f "$work/disk" "$work/socket"
+        rm -f "$work/disk" "$sockets/disk"
         truncate -s 512M "$work/disk"
         case $1 in
             ext4) mkfs.ext4 -q -F "$work/disk" ;;
@@ -74,16 +74,16 @@ boot() {
             btrfs) mkfs.btrfs -q -f "$work/disk" >"$work/mkfs" 2>&1 || die "$(cat "$work/mkfs")" ;;
         esac
         : >"$log"
-        nbdkit --foreground --unix "$work/socket" --filter=cache file "$work/disk" "cache=$2" </dev/null &
+        nbdkit --foreground --unix "$sockets/disk" --filter=cache file "$work/disk" "cache=$2" </dev/null &
         running=($!)
         for ((tries = 0; tries < 100; tries++)); do
-            [[ ! -S $work/socket ]] || break
+            [[ ! -S $sockets/disk ]] || break
             sleep 0.1
         done
         "${qemu_command[@]}" -smp 1 -m 1G \
             -kernel "$store/$release/boot/vmlinuz-$release" -initrd "$work/initramfs" \
             -append "console=$console quiet panic=-1 mitigations=off random.trust_cpu=on filesystem=$1 early=$3" \
-            -drive "file=nbd+unix:///?socket=$work/socket,format=raw,if=virtio,cache=writeback" \
+            -drive "file=nbd+unix:///?socket=$sockets/disk,format=raw,if=virtio,cache=writeback" \
             -serial "file:$log" </dev/null &
         running+=($!)
         for ((tries = 0; tries < 600; tries++)); do
