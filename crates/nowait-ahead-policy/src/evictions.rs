@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::PathBuf;
 
-use crate::kept_file::KeptFile;
+use crate::surveyed_file::SurveyedFile;
 
 /// The page cache of the program's files, for each mount.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ pub fn mounts() -> HashMap<u64, String> {
 }
 
 /// Adds a file of which these bytes are left, if that is known. A file that was resident completely is not added.
-pub fn add_sums(sums: &mut HashMap<u64, Sums>, file: &KeptFile, left: Option<u64>) {
+pub fn add_sums(sums: &mut HashMap<u64, Sums>, file: &SurveyedFile, left: Option<u64>) {
     if file.surveyed.missing.is_empty() {
         return;
     }

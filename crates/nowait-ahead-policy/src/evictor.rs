@@ -1,7 +1,7 @@
 //! Evicts the pages that a program has added to the page cache, where no memory control group can.
 //!
 //! ```text
-//!  open(2) ─► libnowait_ahead.so surveys the file ─► Surveyed, Missing … ─► KeptFile
+//!  open(2) ─► libnowait_ahead.so surveys the file ─► Surveyed, Missing … ─► SurveyedFile
 //!  read(2) ─► it surveys a window of a large file ─► Missing …
 //!  close(2) ─► it evicts a small file itself, and withdraws the event, unless data is read ahead
 //!  every 20 ms: is it in use (uses)? ─► yes, and large: evict the windows behind its position
@@ -23,15 +23,15 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use nowait_ahead_channel::{Channel, Event, Kind, Reader, key};
-use nowait_page_cache::Leases;
+use nowait_residency::leases::Leases;
 
 use crate::directory::Id;
 use crate::evictions::{Evictions, Sums, add_sums, mounts};
-use crate::kept_file::{self, KeptFile, ReadAheadFiles, look, open_path};
 use crate::process::{OtherRights, Process};
 use crate::readahead::Readahead;
 use crate::renamed::Renamed;
 use crate::surveyed::Surveyed;
+use crate::surveyed_file::{self, ReadAheadFiles, SurveyedFile, look, open_path};
 use crate::uses::{Processes, has_channel};
 
 /// A thread that keeps the page cache.
@@ -52,7 +52,7 @@ struct State {
     paths: HashMap<(u32, Id), Vec<u8>>,
     /// The paths of directories, by their [`key`].
     directories: HashMap<u64, PathBuf>,
-    files: HashMap<Id, KeptFile>,
+    files: HashMap<Id, SurveyedFile>,
     /// Files that were opened after it was found which files are in use.
     just_opened: HashSet<Id>,
     /// Files that were not found: their paths, by inode number.
@@ -277,12 +277,12 @@ impl State {
 
     /// Takes the surveys of files that are read ahead.
     fn take_read_ahead(&mut self) {
-        let surveyed = std::mem::take(&mut *kept_file::lock(&self.read_ahead));
+        let surveyed = std::mem::take(&mut *surveyed_file::lock(&self.read_ahead));
         self.add_read_ahead(surveyed);
     }
 
     /// Adds files that are read ahead. Their surveys may come before or after those of the program.
-    fn add_read_ahead(&mut self, surveyed: impl IntoIterator<Item = KeptFile>) {
+    fn add_read_ahead(&mut self, surveyed: impl IntoIterator<Item = SurveyedFile>) {
         for file in surveyed {
             match self.files.entry(file.id) {
                 Entry::Vacant(entry) => {
@@ -318,7 +318,7 @@ impl State {
         let channel = self.channel.clone();
         let _opens = channel.begin_opens();
         let surveyed = Surveyed::opened(event);
-        let new = |file: OwnedFd| KeptFile::new(&file, event.id, surveyed.clone());
+        let new = |file: OwnedFd| SurveyedFile::new(&file, event.id, surveyed.clone());
         let by_path = || path.is_absolute().then(|| open_path(&path))?;
         let number = (event.time as u32).cast_signed();
         let by_number = || process.as_ref()?.hold(number, b"");
@@ -344,7 +344,7 @@ impl State {
         lost.into_iter().for_each(|id| self.channel.free(id));
     }
 
-    fn insert(&mut self, id: Id, file: KeptFile) {
+    fn insert(&mut self, id: Id, file: SurveyedFile) {
         self.just_opened.insert(id);
         self.files.insert(id, file);
     }
@@ -360,7 +360,7 @@ impl State {
             return began.elapsed();
         }
         let files = &self.files;
-        let is_large = |id| files.get(&id).is_some_and(KeptFile::is_large);
+        let is_large = |id| files.get(&id).is_some_and(SurveyedFile::is_large);
         let uses = self.processes.uses(is_large);
         let took = began.elapsed();
         // Files that are not in use: all events of what was read were told before.
@@ -368,7 +368,7 @@ impl State {
         reader.read_after(Duration::ZERO, began + LONGEST, |event| self.handle(event));
         let mut leases = Leases::now();
         let read_ahead = self.read_ahead.clone();
-        let mut surveyed = kept_file::lock(&read_ahead);
+        let mut surveyed = surveyed_file::lock(&read_ahead);
         self.add_read_ahead(surveyed.drain(..));
         let channel = self.channel.clone();
         let _opens = channel.begin_opens();

@@ -24,7 +24,7 @@ use rustix::fs::{Advice, OFlags, fadvise, fstat};
 use crate::directory::{Id, positions};
 use crate::file_queue::{File, MIN_OPENED, Queue, Summary};
 use crate::found_files::{FilesOfDirectory, MAX_FILES};
-use crate::kept_file::{KeptFile, ReadAheadFiles};
+use crate::surveyed_file::{ReadAheadFiles, SurveyedFile};
 
 /// The files. Clones share them.
 #[derive(Clone)]
@@ -336,7 +336,7 @@ impl Files {
             return true;
         }
         if let Some(surveyed) = self.0.given_back.get() {
-            KeptFile::before_readahead(&file, surveyed);
+            SurveyedFile::before_readahead(&file, surveyed);
         }
         let _ = fadvise(&file, 0, std::num::NonZeroU64::new(len), Advice::WillNeed);
         false

@@ -17,7 +17,7 @@
 //!  follow       which directories are read
 //!  evictor      evicts what the program has added to the page cache
 //!  evictions    the report of what it has evicted
-//!  kept_file    a file of it
+//!  surveyed_file    a file of it
 //!  renamed      files that are not at their paths
 //!  surveyed     what surveys have found about its pages
 //!  ranges       ranges of bytes
@@ -51,16 +51,15 @@ mod file_queue;
 mod files;
 mod follow;
 mod found_files;
-mod kept_file;
 mod learner;
 mod mounts;
 mod process;
-mod ranges;
 mod readahead;
 mod renamed;
 mod sequence;
 mod siblings;
 mod surveyed;
+mod surveyed_file;
 mod threads;
 mod trees;
 mod uses;

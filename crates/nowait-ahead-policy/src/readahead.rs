@@ -11,7 +11,7 @@ use crate::directories;
 use crate::file_queue;
 use crate::files::Files;
 use crate::follow::{Activity, Follower, Following};
-use crate::kept_file::ReadAheadFiles;
+use crate::surveyed_file::ReadAheadFiles;
 use crate::trees::Trees;
 
 /// Reads ahead of a program.

@@ -10,8 +10,8 @@ use std::time::SystemTime;
 use nowait_ahead_channel::Missing;
 
 use crate::directory::Id;
-use crate::kept_file::{Created, KeptFile, open_path};
 use crate::surveyed::Surveyed;
+use crate::surveyed_file::{Created, SurveyedFile, open_path};
 
 /// The files, and the new paths of directories.
 #[derive(Default)]
@@ -94,7 +94,7 @@ impl Renamed {
 
     /// Looks for the files whose paths are new, in the directories of these paths, and in directories that were renamed. The path of
     /// a file that was made by O_TMPFILE is that of the directory. Returns the files that were found, and the IDs of the others.
-    pub fn find(&mut self) -> (Vec<KeptFile>, Vec<Id>) {
+    pub fn find(&mut self) -> (Vec<SurveyedFile>, Vec<Id>) {
         let (mut sought, mut directories) = (HashSet::new(), Vec::new());
         let mut found = Vec::new();
         for (inode, file) in self.files.iter_mut().filter(|(_, file)| !file.was_sought) {
@@ -135,8 +135,8 @@ impl Renamed {
 
 impl Missed {
     /// The file, if it is at a path. Another file may have the number of one that was removed.
-    fn at(&self, path: &Path) -> Option<KeptFile> {
-        let kept = KeptFile::new(&open_path(path)?, self.id, self.surveyed.clone())?;
+    fn at(&self, path: &Path) -> Option<SurveyedFile> {
+        let kept = SurveyedFile::new(&open_path(path)?, self.id, self.surveyed.clone())?;
         let is_same = match self.created {
             Some(created) => kept.created == Some(created),
             None => kept.is_older_than(self.added),
@@ -161,8 +161,8 @@ fn new_paths(directories: &VecDeque<PathBuf>, path: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kept_file::look;
-    use crate::ranges::Ranges;
+    use crate::surveyed_file::look;
+    use nowait_residency::ranges::Ranges;
 
     #[test]
     fn a_file_is_found_by_a_name_that_is_reported_after_it_was_looked_for() {

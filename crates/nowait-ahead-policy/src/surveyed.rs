@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use nowait::residency::page_size;
 use nowait_ahead_channel::{Event, Missing};
+use nowait_residency::page_size;
 
-use crate::ranges::Ranges;
+use nowait_residency::ranges::Ranges;
 
 /// The surveyed parts of a file. The first survey of a part counts: later ones may have found pages that the program
 /// has read.

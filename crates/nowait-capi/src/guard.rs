@@ -71,8 +71,8 @@ pub fn errno(error: &Error) -> i32 {
 }
 
 /// The errno of an error, for `map_err`.
-pub fn failed(error: Error) -> i32 {
-    errno(&error)
+pub fn failed(error: impl Into<Error>) -> i32 {
+    errno(&error.into())
 }
 
 /// The value that a pointer from C points to. EFAULT for a null pointer.

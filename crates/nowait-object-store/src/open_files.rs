@@ -50,7 +50,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    files: LruCache<Box<str>, Kept>,
+    files: LruCache<Box<str>, Slot>,
     /// Files that the thread closes. The last close of a deleted file may wait for the device.
     closing: Vec<Arc<OpenFile>>,
     /// The number of [`Closing`] values.
@@ -64,7 +64,7 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct Slot {
     file: Arc<OpenFile>,
     /// It was used since the last tick.
     used: bool,
@@ -157,7 +157,7 @@ impl OpenFiles {
         if state.files.is_empty() {
             self.shared.wake.notify_one();
         }
-        let kept = Kept {
+        let kept = Slot {
             file: file.clone(),
             used: true,
         };

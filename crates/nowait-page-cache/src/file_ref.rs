@@ -22,11 +22,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use nowait::Handle;
 use nowait::scan::{Dir, DirEntry};
 use nowait::walk::Opener;
+use nowait_residency::leases::Lease;
 use rustix::fs::{Access, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::device;
-use crate::leases::Lease;
 use crate::reporter::Reporter;
 
 /// The place of a file. The file may be removed or replaced before it is opened.
@@ -89,6 +89,12 @@ impl OpenError {
 impl From<Errno> for OpenError {
     fn from(errno: Errno) -> OpenError {
         OpenError::Os(errno)
+    }
+}
+
+impl From<nowait_residency::Error> for OpenError {
+    fn from(error: nowait_residency::Error) -> OpenError {
+        nowait::Error::from(error).into()
     }
 }
 
@@ -483,7 +489,7 @@ print('kept' if fcntl.fcntl(file, fcntl.F_GETLEASE) == kind else 'broken', flush
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let held = rustix::fs::open(path, flags, Mode::empty()).unwrap();
         let stat = rustix::fs::fstat(&held).unwrap();
-        crate::leases::forget_known();
+        nowait_residency::leases::forget_known();
         open_for_readahead(&held, &stat)
     }
 

@@ -16,7 +16,6 @@ mod evict;
 mod examine;
 mod file_ref;
 mod holes;
-mod leases;
 mod populate;
 mod prefetch;
 pub mod proc;
@@ -37,7 +36,6 @@ pub use evict::{
 pub use examine::examine;
 pub use file_ref::{FileRef, OpenError, TreeRoot, open_for_readahead};
 pub use holes::data_ranges;
-pub use leases::Leases;
 pub use prefetch::{
     Allowed, Budget, Limits, Prefetcher, Progress, Recount, Request, Selection, Stamp, Stopped,
     Summary, engine,

@@ -1,13 +1,11 @@
 //! Errors: the operation, the file, and the reason.
 
-pub(crate) mod display_path;
-
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use display_path::DisplayPath;
+use nowait_residency::DisplayPath;
 
 use crate::sys::Errno;
 
@@ -270,6 +268,16 @@ impl From<ErrorKind> for io::ErrorKind {
                 io::ErrorKind::Other
             }
         }
+    }
+}
+
+impl From<nowait_residency::Error> for Error {
+    fn from(error: nowait_residency::Error) -> Error {
+        let own = match error.errno() {
+            Some(errno) => Error::os(error.operation(), Errno::from_raw_os_error(errno)),
+            None => Error::new(error.operation(), ErrorKind::InvalidInput),
+        };
+        own.on(error.path())
     }
 }
 

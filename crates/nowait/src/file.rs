@@ -43,9 +43,9 @@ use crate::kernel::flags::RwFlags;
 use crate::op::Fsync;
 use crate::read::blocking::{fill_space, refused};
 use crate::read::{Plan, Recent};
-use crate::residency::{Probe, Reason};
 use crate::sys::retry;
 use crate::sys::{self, Errno, rw};
+use nowait_residency::{Probe, Reason};
 
 /// An open file on an engine. It is `Send`, `Sync` and cheap to clone. Clones refer to the same
 /// open file.

@@ -20,9 +20,10 @@ use crate::policy::false_misses::FalseMisses;
 use crate::policy::history::History;
 use crate::policy::mode::Mode;
 use crate::policy::readahead::Readahead;
-use crate::residency::{Probe, SourceCache};
 use crate::sys;
 use crate::sys::sync::{Mutex, MutexGuard, lock};
+use nowait_residency::Probe;
+use nowait_residency::source_cache::SourceCache;
 
 /// An open file as operations hold it: the descriptor and the history of its reads.
 ///

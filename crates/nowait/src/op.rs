@@ -52,11 +52,11 @@ pub use writev::Writev;
 use crate::buffer::{Buffer, Source};
 use crate::error::ErrorKind;
 use crate::handle::Handle;
-use crate::kernel::filesystem::magic;
 use crate::kernel::flags::RwFlags;
 use crate::sys::Errno;
 use crate::sys::limit::file_size_is_limited;
 use crate::sys::rw::Offset;
+use nowait_residency::magic;
 
 /// One operation, ready to be submitted. Making it takes at most one allocation.
 ///

@@ -18,10 +18,8 @@ macro_rules! syscall {
     }};
 }
 
-pub(crate) mod cast;
 pub(crate) mod clock;
 pub(crate) mod close;
-pub(crate) mod descriptor_table;
 pub(crate) mod eventfd;
 pub(crate) mod lease;
 pub(crate) mod limit;
@@ -29,16 +27,11 @@ pub(crate) mod mapping;
 pub(crate) mod membarrier;
 #[cfg(miri)]
 mod miri;
-pub(crate) mod process;
 pub(crate) mod raw_memory;
-pub(crate) mod reopen;
-pub(crate) mod residency;
 pub(crate) mod resolve;
 pub(crate) mod retry;
 pub(crate) mod ring;
 pub(crate) mod rw;
-#[cfg(not(any(shuttle, miri)))]
-pub(crate) mod spawn;
 pub(crate) mod stat;
 pub(crate) mod sync;
 pub(crate) mod thread;
@@ -46,11 +39,4 @@ pub(crate) mod uninit_slice;
 pub(crate) mod wiped;
 pub(crate) mod xattr;
 
-pub(crate) use rustix::io::Errno;
-
-/// Converts the return value of a `libc` call to a count or the thread's errno.
-fn check(ret: libc::c_long) -> Result<usize, Errno> {
-    // A negative return value sets errno, which is never 0.
-    let errno = || Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
-    usize::try_from(ret).map_err(|_| errno())
-}
+pub(crate) use nowait_residency::sys::{Errno, cast, check, descriptor_table, process, reopen};

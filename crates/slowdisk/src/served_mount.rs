@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fuser::{BackgroundSession, Config, Filesystem};
+use fuser::{BackgroundSession, Config, Filesystem, SessionACL};
 
 use crate::connection::Connection;
 use crate::error::{Doing, Result};
@@ -39,6 +39,8 @@ impl ServedMount {
         let claim = Claim::unmount(&path)?;
         let mut config = Config::default();
         config.n_threads = Some(threads);
+        // Tests ask as other users.
+        config.acl = SessionACL::All;
         let session = fuser::spawn_mount(filesystem, &path, &config)
             .doing(|| format!("mounting FUSE on {}", path.display()))?;
         let connection = Connection::of(&path)

@@ -7,12 +7,14 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,
-    OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, Request,
+    BackingId, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
+    ReplyEmpty, ReplyEntry, ReplyOpen, Request,
 };
 
 use crate::error::Result;
@@ -46,11 +48,26 @@ impl ServedTree {
     ///
     /// If a requirement is missing (see [`available`](crate::available)) or the mount fails.
     pub fn new(root: impl Into<PathBuf>, latency: Duration) -> Result<Self> {
+        ServedTree::mounted(root.into(), latency, false)
+    }
+
+    /// The same without a latency, with files whose reads the kernel passes on to those below `root` (passthrough,
+    /// Linux 6.9). They have no pages of their own. On older kernels the server reads them.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](ServedTree::new).
+    pub fn passing(root: impl Into<PathBuf>) -> Result<Self> {
+        ServedTree::mounted(root.into(), Duration::ZERO, true)
+    }
+
+    fn mounted(root: PathBuf, latency: Duration, passes: bool) -> Result<Self> {
         let gate = Arc::new(Gate::default());
         let server = Server {
+            passes: passes.into(),
             latency,
             gate: gate.clone(),
-            paths: Mutex::new(HashMap::from([(INodeNo::ROOT, root.into())])),
+            paths: Mutex::new(HashMap::from([(INodeNo::ROOT, root)])),
             open: Mutex::default(),
         };
         let mount = ServedMount::with_threads(server, THREADS)?;
@@ -78,6 +95,8 @@ impl Drop for ServedTree {
 const FOREVER: Duration = Duration::from_secs(3600);
 
 struct Server {
+    /// Reads are passed on to the files below the root.
+    passes: AtomicBool,
     latency: Duration,
     gate: Arc<Gate>,
     /// The paths of the inodes whose numbers the kernel has.
@@ -90,6 +109,8 @@ struct Server {
 struct Open {
     last: u64,
     files: HashMap<u64, Arc<File>>,
+    /// All open files of an inode must have the same one.
+    passed: HashMap<INodeNo, Arc<BackingId>>,
     directories: HashMap<u64, Arc<Vec<Entry>>>,
 }
 
@@ -186,6 +207,14 @@ pub(crate) fn attributes(ino: INodeNo, metadata: &Metadata) -> FileAttr {
 }
 
 impl Filesystem for Server {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let can_pass = *self.passes.get_mut()
+            && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
+            && config.set_max_stack_depth(1).is_ok();
+        *self.passes.get_mut() = can_pass;
+        Ok(())
+    }
+
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         self.wait();
         match self.look_up(parent, name) {
@@ -238,6 +267,20 @@ impl Filesystem for Server {
             Ok(file) => {
                 let mut open = lock(&self.open);
                 let handle = open.next();
+                if self.passes.load(Ordering::Relaxed) {
+                    let known = open.passed.get(&ino).cloned();
+                    let passed =
+                        match known.map_or_else(|| reply.open_backing(&file).map(Arc::new), Ok) {
+                            Ok(passed) => passed,
+                            Err(e) => return reply.error(e.into()),
+                        };
+                    open.passed.insert(ino, passed.clone());
+                    return reply.opened_passthrough(
+                        FileHandle(handle),
+                        FopenFlags::empty(),
+                        &passed,
+                    );
+                }
                 open.files.insert(handle, Arc::new(file));
                 reply.opened(FileHandle(handle), FopenFlags::FOPEN_KEEP_CACHE);
             }

@@ -15,7 +15,7 @@ use super::awaitable::awaitable;
 use super::budget;
 use super::handle::Handle;
 use super::in_engine::EngineRequest;
-use super::operation::{Begun, Kept, Request};
+use super::operation::{Begun, Arguments, Request};
 use crate::error::{call_error, library_error, os_error, os_error_of_two};
 use crate::paths;
 use crate::stat_result::stat_result;
@@ -42,7 +42,7 @@ pub fn open_handle(py: Python<'_>, path: Py<PyAny>, flags: i32) -> PyResult<Py<P
         let open = options.engine(&engine).open(path);
         open.await.map(|file| file.handle().clone())
     };
-    let request = EngineRequest::new(Kept::Path(path), open, |py, kept, opened| {
+    let request = EngineRequest::new(Arguments::Path(path), open, |py, kept, opened| {
         let open = opened.map_err(|error| library_error(py, &error, &kept.path(py)))?;
         Bound::new(py, Handle::from(open))?.into_py_any(py)
     });
@@ -65,11 +65,11 @@ pub fn stat(py: Python<'_>, path: Py<PyAny>, follow_symlinks: bool) -> PyResult<
         false => nix::libc::AT_SYMLINK_NOFOLLOW,
     };
     let statx = Statx::new(name, flags, StatxMask::BASIC_STATS);
-    awaitable(py, stat_request(statx, Kept::Path(path)))
+    awaitable(py, stat_request(statx, Arguments::Path(path)))
 }
 
 /// The request for os.stat_result. An exception has the file name.
-pub fn stat_request(statx: Statx, filename: Kept) -> impl Request + 'static {
+pub fn stat_request(statx: Statx, filename: Arguments) -> impl Request + 'static {
     let stat = async move |engine: Engine| {
         if let Some(cached) = statx.try_cached() {
             return cached.map(Some);
@@ -99,7 +99,7 @@ pub fn unlink(py: Python<'_>, path: Py<PyAny>) -> PyResult<Py<PyAny>> {
             .spawn_blocking(move || rustix::fs::unlink(&name))
             .await
     };
-    let request = EngineRequest::new(Kept::Path(path), call, |py, kept, done| {
+    let request = EngineRequest::new(Arguments::Path(path), call, |py, kept, done| {
         let done = done.map_err(|error| call_error(py, &error))?;
         done.map_err(|errno| os_error(py, errno, None, &kept.path(py)))?;
         Ok(py.None())
@@ -121,10 +121,10 @@ pub fn rename(py: Python<'_>, src: Py<PyAny>, dst: Py<PyAny>) -> PyResult<Py<PyA
         let rename = move || rustix::fs::renameat(CWD, &names.0, CWD, &names.1);
         engine.spawn_blocking(rename).await
     };
-    let request = EngineRequest::new(Kept::Paths(src, dst), call, |py, kept, done| {
+    let request = EngineRequest::new(Arguments::Paths(src, dst), call, |py, kept, done| {
         let done = done.map_err(|error| call_error(py, &error))?;
         match (done, kept) {
-            (Err(errno), Kept::Paths(src, dst)) => Err(os_error_of_two(py, errno, src, dst)),
+            (Err(errno), Arguments::Paths(src, dst)) => Err(os_error_of_two(py, errno, src, dst)),
             _ => Ok(py.None()),
         }
     });

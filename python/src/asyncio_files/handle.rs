@@ -14,7 +14,7 @@ use super::failure::Failure;
 use super::functions::stat_request;
 use super::in_engine::EngineRequest;
 use super::memory::{Exported, LARGEST, Source};
-use super::operation::Kept;
+use super::operation::Arguments;
 use super::read::{ReadAt, ReadIntoAt, ReadRanges};
 use crate::error::call_error;
 use crate::hang;
@@ -191,7 +191,7 @@ impl Handle {
         let handle = self.open()?;
         let offset = not_negative(offset)?;
         let (source, lent) = Source::of(data)?;
-        let kept = lent.map_or(Kept::Nothing, Kept::Buffer);
+        let kept = lent.map_or(Arguments::Nothing, Arguments::Buffer);
         let write = async move |engine: Engine| {
             let file = File::from_handle(&handle, &engine);
             let copied = match source {
@@ -221,14 +221,14 @@ impl Handle {
             synced.map_err(|error| call_error(py, &error))?;
             Ok(py.None())
         };
-        awaitable(py, EngineRequest::new(Kept::Nothing, sync, finish))
+        awaitable(py, EngineRequest::new(Arguments::Nothing, sync, finish))
     }
 
     /// The file's metadata: an awaitable of os.stat_result.
     fn stat(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let handle = self.open()?;
         let statx = Statx::of(&handle, StatxMask::BASIC_STATS);
-        awaitable(py, stat_request(statx, Kept::Nothing))
+        awaitable(py, stat_request(statx, Arguments::Nothing))
     }
 
     /// True for a regular file.

@@ -6,24 +6,24 @@ use std::marker::PhantomData;
 use nowait::Engine;
 use pyo3::prelude::*;
 
-use super::operation::{Begun, Finish, Kept, References, Request};
+use super::operation::{Begun, Finish, Arguments, References, Request};
 use crate::error::call_error;
 
 /// A request for the engine. `call` makes its future, and `finish` converts the future's result in
 /// the loop's thread.
 pub struct EngineRequest<C, F, T> {
-    kept: Kept,
+    kept: Arguments,
     call: C,
     finish: F,
     result: PhantomData<fn() -> T>,
 }
 
 impl<C, F, T> EngineRequest<C, F, T> {
-    pub fn new<Fut>(kept: Kept, call: C, finish: F) -> Self
+    pub fn new<Fut>(kept: Arguments, call: C, finish: F) -> Self
     where
         C: FnOnce(Engine) -> Fut,
         Fut: Future<Output = T>,
-        F: FnOnce(Python<'_>, Kept, T) -> PyResult<Py<PyAny>>,
+        F: FnOnce(Python<'_>, Arguments, T) -> PyResult<Py<PyAny>>,
     {
         EngineRequest {
             kept,
@@ -38,7 +38,7 @@ impl<C, Fut, F, T> Request for EngineRequest<C, F, T>
 where
     C: FnOnce(Engine) -> Fut + Send,
     Fut: Future<Output = T> + Send + 'static,
-    F: FnOnce(Python<'_>, Kept, T) -> PyResult<Py<PyAny>> + Send + 'static,
+    F: FnOnce(Python<'_>, Arguments, T) -> PyResult<Py<PyAny>> + Send + 'static,
     T: Send + 'static,
 {
     fn references<'py>(&self, py: Python<'py>) -> References<'_, 'py> {

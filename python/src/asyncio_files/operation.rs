@@ -12,14 +12,14 @@ use super::event_loop::{self, Registered};
 use super::memory::Exported;
 
 /// Converts the result of the engine for Python, in the loop's thread.
-pub type Finish = Box<dyn FnOnce(Python<'_>, Kept) -> PyResult<Py<PyAny>> + Send>;
+pub type Finish = Box<dyn FnOnce(Python<'_>, Arguments) -> PyResult<Py<PyAny>> + Send>;
 
 /// The part of a request that the engine does.
 pub type InEngine = Pin<Box<dyn Future<Output = Finish> + Send>>;
 
 /// The objects of the program in a request. They are not in the part for the engine, so that the
 /// garbage collector sees them.
-pub enum Kept {
+pub enum Arguments {
     Nothing,
     Path(Py<PyAny>),
     Paths(Py<PyAny>, Py<PyAny>),
@@ -29,13 +29,13 @@ pub enum Kept {
 /// Objects for the garbage collector.
 pub type References<'a, 'py> = [Option<&'a Bound<'py, PyAny>>; 2];
 
-impl Kept {
+impl Arguments {
     pub fn references<'py>(&self, py: Python<'py>) -> References<'_, 'py> {
         match self {
-            Kept::Nothing => [None, None],
-            Kept::Path(path) => [Some(path.bind(py)), None],
-            Kept::Paths(first, second) => [Some(first.bind(py)), Some(second.bind(py))],
-            Kept::Buffer(buffer) => [buffer.object(py), None],
+            Arguments::Nothing => [None, None],
+            Arguments::Path(path) => [Some(path.bind(py)), None],
+            Arguments::Paths(first, second) => [Some(first.bind(py)), Some(second.bind(py))],
+            Arguments::Buffer(buffer) => [buffer.object(py), None],
         }
     }
 
@@ -68,7 +68,7 @@ pub enum Begun {
     Done(Py<PyAny>),
     /// A part was done. The rest gives way to other tasks first.
     Part(Box<dyn Request>),
-    InEngine(InEngine, Kept),
+    InEngine(InEngine, Arguments),
 }
 
 /// The state of an awaitable.
@@ -85,7 +85,7 @@ pub enum Operation {
 /// A request that the engine does.
 pub struct Waiting {
     future: InEngine,
-    kept: Kept,
+    kept: Arguments,
     /// The registration in the loop, after the first wait.
     registered: Option<Registered>,
 }

@@ -14,7 +14,7 @@ use pyo3::types::PyList;
 
 use super::failure::{Failure, reserved};
 use super::memory::{Exported, LARGEST, NewBytes};
-use super::operation::{Begun, Finish, InEngine, Kept, References, Request};
+use super::operation::{Begun, Finish, InEngine, Arguments, References, Request};
 use crate::error::call_error;
 
 /// The number of bytes up to which cached data is copied with the GIL. To release it takes longer.
@@ -76,7 +76,7 @@ impl Request for ReadAt {
             });
             finish
         };
-        Ok(Begun::InEngine(Box::pin(read), Kept::Nothing))
+        Ok(Begun::InEngine(Box::pin(read), Arguments::Nothing))
     }
 }
 
@@ -121,14 +121,14 @@ impl Request for ReadIntoAt {
                 let finish: Finish = Box::new(move |py, mut kept| {
                     let bytes = read.map_err(|error| error.for_python(py))?;
                     match &mut kept {
-                        Kept::Buffer(buffer) => buffer.fill(&bytes).into_py_any(py),
+                        Arguments::Buffer(buffer) => buffer.fill(&bytes).into_py_any(py),
                         _ => 0.into_py_any(py),
                     }
                 });
                 finish
             })
         };
-        Ok(Begun::InEngine(read, Kept::Buffer(self.buffer)))
+        Ok(Begun::InEngine(read, Arguments::Buffer(self.buffer)))
     }
 }
 
@@ -181,7 +181,7 @@ impl Request for ReadRanges {
             });
             finish
         };
-        Ok(Begun::InEngine(Box::pin(read), Kept::Nothing))
+        Ok(Begun::InEngine(Box::pin(read), Arguments::Nothing))
     }
 }
 

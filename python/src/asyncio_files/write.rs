@@ -26,7 +26,7 @@ use super::awaitable::awaitable;
 use super::handle::Handle;
 use super::in_engine::EngineRequest;
 use super::memory::SharedBytes;
-use super::operation::Kept;
+use super::operation::Arguments;
 use crate::error::{call_error, os_error};
 use crate::hang;
 use crate::parked::Unpark;
@@ -91,7 +91,7 @@ impl Write {
             }
         };
         let finish = |py: Python<'_>, _, ()| Ok(py.None());
-        awaitable(py, EngineRequest::new(Kept::Nothing, ended, finish))
+        awaitable(py, EngineRequest::new(Arguments::Nothing, ended, finish))
     }
 
     /// Waits in this thread until the write has ended.

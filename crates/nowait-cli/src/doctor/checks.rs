@@ -222,7 +222,7 @@ fn given_residency(file: &File) -> [Fact; 3] {
     // A page far beyond the end of the file cannot be resident.
     let wrong = Probe::only(Source::Mincore, file).and_then(|probe| probe.is_untrustworthy());
     let sees = counted(Source::Mincore, file, 1);
-    let mincore = match (wrong.map_err(|e| errno_of(&e)), sees) {
+    let mincore = match (wrong.map_err(errno_of), sees) {
         (Err(errno), _) | (_, Err(errno)) => {
             Fact::refused("mincore", "mincore", errno.raw_os_error())
         }
@@ -246,7 +246,7 @@ fn given_residency(file: &File) -> [Fact; 3] {
 /// trustworthy.
 fn counted(source: Source, file: &File, len: u64) -> Result<u64, Errno> {
     let asked = Probe::only(source, file).and_then(|probe| probe.residency(0..len));
-    let answer = asked.map_err(|e| errno_of(&e))?;
+    let answer = asked.map_err(errno_of)?;
     answer.known().map(|sum| sum.cached).ok_or(Errno::NOSYS)
 }
 
@@ -419,11 +419,11 @@ impl Aligned {
 }
 
 fn errno(tried: nowait::Result<usize>) -> Result<usize, Errno> {
-    tried.map_err(|e| errno_of(&e))
+    tried.map_err(errno_of)
 }
 
-fn errno_of(error: &nowait::Error) -> Errno {
-    Errno::from_raw_os_error(error.errno().unwrap_or(libc::EIO))
+fn errno_of(error: impl Into<nowait::Error>) -> Errno {
+    Errno::from_raw_os_error(error.into().errno().unwrap_or(libc::EIO))
 }
 
 fn page() -> u64 {

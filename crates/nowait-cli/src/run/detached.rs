@@ -11,8 +11,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
-/// The descriptors that a detached process keeps.
-pub struct Kept {
+/// The descriptors of the calling process that a detached process has, too.
+pub struct Inherited {
     pub descriptors: Vec<RawFd>,
     pub stderr: bool,
 }
@@ -37,7 +37,7 @@ enum Way {
 ///
 /// # Errors
 /// The errors of fork(2). ECHILD if the intermediate process fails.
-pub fn start(kept: &Kept, first: impl FnOnce(), run: impl FnOnce()) -> Result<()> {
+pub fn start(kept: &Inherited, first: impl FnOnce(), run: impl FnOnce()) -> Result<()> {
     let way = Way::choose();
     let action = (way == Way::Ignored).then(Ignored::new);
     let (end, its) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
@@ -126,7 +126,7 @@ fn silent_fork() -> Result<ForkResult> {
 
 /// The intermediate process.
 fn intermediate(
-    kept: &Kept,
+    kept: &Inherited,
     started: &OwnedFd,
     way: Way,
     first: impl FnOnce(),
@@ -163,7 +163,7 @@ fn intermediate(
 }
 
 /// Gives up all that this process has inherited, except some descriptors. `None` if that fails.
-fn give_up(kept: &Kept, started: RawFd) -> Option<()> {
+fn give_up(kept: &Inherited, started: RawFd) -> Option<()> {
     SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK).ok()?;
     rustix::process::setsid().ok()?;
     rustix::process::chdir("/").ok()?;

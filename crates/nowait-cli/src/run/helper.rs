@@ -32,7 +32,7 @@ use nowait_ahead_policy::{Evictor, Readahead};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
-use super::detached::{self, Kept};
+use super::detached::{self, Inherited};
 use super::group::Group;
 use super::{command, report};
 use crate::learn::{Running, Session};
@@ -114,7 +114,7 @@ impl Helper {
         let descriptors = descriptors
             .into_iter()
             .chain(memory.iter().map(|fd| fd.as_raw_fd()));
-        let kept = Kept {
+        let kept = Inherited {
             descriptors: descriptors
                 .chain(work.awaited.iter().map(AsRawFd::as_raw_fd))
                 .collect(),

@@ -5,9 +5,9 @@ use std::task::{Context, Poll, Waker};
 
 use super::completion::{Completion, Ticket};
 use crate::error::ErrorKind;
-use crate::residency::InEngine;
 use crate::sys::sync::{Mutex, lock};
 use crate::user_code::waker::WakerSlot;
+use nowait_residency::windows::InProgress;
 
 /// An engine on which operations can be cancelled.
 pub(super) trait Cancel: std::fmt::Debug + Send + Sync {
@@ -43,7 +43,7 @@ impl InFlight {
     }
 
     /// The operation. Its future and the engine hold it.
-    pub(crate) fn in_engine(&self) -> InEngine {
+    pub(crate) fn in_progress(&self) -> InProgress {
         let state: Weak<OpState> = Arc::downgrade(&self.op_state);
         state
     }

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::op::{Op, OpType};
 use crate::policy::stats::{ns_since, sometimes_now};
 use crate::read::start::CallerResult;
-use crate::residency::InEngine;
+use nowait_residency::windows::InProgress;
 
 /// The future of [`Engine::run`].
 ///
@@ -194,9 +194,9 @@ impl OpFuture {
     }
 
     /// The operation, if it is in flight.
-    pub(crate) fn in_engine(&self) -> Option<InEngine> {
+    pub(crate) fn in_progress(&self) -> Option<InProgress> {
         match self {
-            OpFuture::InFlight(in_flight, _) => Some(in_flight.in_engine()),
+            OpFuture::InFlight(in_flight, _) => Some(in_flight.in_progress()),
             OpFuture::Waiting(..) | OpFuture::Done => None,
         }
     }

@@ -11,16 +11,18 @@ use crate::engine::Engine;
 use crate::handle::Handle;
 use crate::kernel::flags::RwFlags;
 use crate::op::{Call, Op};
-use crate::residency::{InEngine, Kept, Span, Use, retry_evictions, stop_retrying};
 use crate::sys::descriptor_table::hold;
 use crate::sys::stat;
+use nowait_residency::windows::{
+    FileWindows, InProgress, Span, Use, retry_evictions, stop_retrying,
+};
 
 /// An open file whose reads and writes are surveyed. The last clone of the file evicts.
 #[derive(Debug)]
 pub(super) struct KeepCache {
     handle: Handle,
     engine: Engine,
-    kept: Arc<Kept>,
+    windows: Arc<FileWindows>,
     appends: bool,
     /// The greatest distance in bytes from a read to the end of a readahead.
     readahead: u64,
@@ -42,7 +44,7 @@ pub(super) struct Access<'a> {
     span: Span,
     evicts: Evicts,
     /// The operation of the engine that may make pages resident.
-    pub(super) operation: Option<InEngine>,
+    pub(super) operation: Option<InProgress>,
 }
 
 impl KeepCache {
@@ -55,7 +57,7 @@ impl KeepCache {
         }
         let flags = stat::flags(handle.as_fd()).ok()?;
         Some(Arc::new(KeepCache {
-            kept: Kept::open(handle).ok()?,
+            windows: FileWindows::open(handle).ok()?,
             handle: handle.clone(),
             engine: engine.clone(),
             appends: flags.contains(OFlags::APPEND),
@@ -89,7 +91,7 @@ impl KeepCache {
 
     fn begin(&self, offset: u64, len: usize, evicts: Evicts, how: Use) -> Option<Access<'_>> {
         let range = offset..offset.saturating_add(len as u64).min(i64::MAX as u64);
-        let span = self.kept.begin(&self.handle.probe(), range, how)?;
+        let span = self.windows.begin(&self.handle.probe(), range, how)?;
         if evicts == Evicts::Worker {
             self.by_futures.store(true, Relaxed);
         }
@@ -119,11 +121,13 @@ impl KeepCache {
 
 impl Drop for Access<'_> {
     fn drop(&mut self) {
-        let KeepCache { kept, handle, .. } = self.of;
+        let KeepCache {
+            windows, handle, ..
+        } = self.of;
         if let Some(operation) = self.operation.take() {
-            return kept.abandon(&self.span, operation);
+            return windows.abandon(&self.span, operation);
         }
-        let Some(eviction) = kept.end(&self.span) else {
+        let Some(eviction) = windows.end(&self.span) else {
             return;
         };
         match self.evicts {
@@ -148,7 +152,7 @@ impl Drop for KeepCache {
     /// file is closed. A worker evicts those that the kernel still reads or writes, and all pages of
     /// a file of futures, if they are many.
     fn drop(&mut self) {
-        let Some(eviction) = self.kept.close() else {
+        let Some(eviction) = self.windows.close() else {
             return;
         };
         let waits = self.by_futures.load(Relaxed) && !eviction.is_small();

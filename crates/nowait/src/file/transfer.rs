@@ -110,7 +110,7 @@ impl<'a, B> Transfer<'a, B> {
         };
         let polled = operation.poll(self.file.engine, cx);
         if let Some(access) = &mut self.access {
-            access.operation = operation.in_engine();
+            access.operation = operation.in_progress();
         }
         let Completion {
             result,

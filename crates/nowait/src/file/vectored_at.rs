@@ -124,7 +124,7 @@ impl File {
         let done = std::future::poll_fn(|cx| {
             let polled = operation.poll(&self.engine, cx);
             if let Some(access) = &mut access {
-                access.operation = operation.in_engine();
+                access.operation = operation.in_progress();
             }
             polled
         });

@@ -1,10 +1,10 @@
 //! A mounted filesystem: its type, its device, and the calls that it was found not to support.
 
-pub(crate) mod magic;
 mod table;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
+use nowait_residency::magic;
 use once_cell::race::OnceBox;
 
 use crate::kernel::support::SupportCell;

@@ -99,7 +99,7 @@ impl Kernel {
         Kernel {
             preadv2: Support::from_probe(sys::rw::probe_preadv2()),
             pwritev2: Support::from_probe(sys::rw::probe_pwritev2()),
-            cachestat: Support::from_probe(sys::residency::probe_cachestat()),
+            cachestat: Support::from_probe(nowait_residency::sys::page_cache::probe_cachestat()),
             io_uring: Support::from_io(&sys::ring::build(&IoUring::builder(), 2)),
         }
     }

@@ -4,8 +4,8 @@ use std::os::fd::BorrowedFd;
 
 use rustix::fs::{FileType, SealFlags};
 
-use crate::kernel::filesystem::magic;
 use crate::sys::{Errno, stat};
+use nowait_residency::magic;
 
 /// Filesystems on which the kernel asks the holder of a lease before a file changes. FUSE and
 /// overlayfs grant leases, and files change beside them.

@@ -5,10 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use crate::error::{Error, Result};
 use crate::kernel::filesystem::Filesystem;
 use crate::kernel::flags::RwFlags;
-use crate::residency::{Coverage, Reason, SourceCache};
 use crate::sys::rw::{self, Offset};
 use crate::sys::uninit_slice::UninitSlice;
 use crate::sys::{self, Errno, stat};
+use nowait_residency::Reason;
+use nowait_residency::source_cache::{Coverage, SourceCache};
 
 /// The part of a range that the page cache had.
 #[derive(Clone, Debug)]

@@ -15,11 +15,11 @@ use crate::policy::mode::Mode;
 use crate::policy::provenance::{Origin, Provenance};
 use crate::policy::readahead::WINDOW;
 use crate::policy::stats::{Count, ns_since, sometimes_now};
-use crate::residency::Coverage;
 use crate::sys::process::page_size;
 use crate::sys::rw::{self, Offset, checked};
 use crate::sys::uninit_slice::UninitSlice;
 use crate::sys::{self, Errno};
+use nowait_residency::source_cache::Coverage;
 
 /// The read path of one engine, for the calling thread.
 #[derive(Debug)]

@@ -16,10 +16,10 @@ use crate::policy::congestion::Congestion;
 use crate::policy::history::{CacheDecision, History};
 use crate::policy::mode::Mode;
 use crate::policy::{COPY_LIMIT, Policy};
-use crate::residency::pages;
 use crate::sys::Errno;
-use crate::sys::residency::cachestat;
 use crate::sys::uninit_slice::UninitSlice;
+use nowait_residency::pages;
+use nowait_residency::sys::page_cache::cachestat;
 
 /// Reads the bytes of a range that the page cache has, if the rules of an engine's reads are in
 /// favour of a try. Returns `None` if they are not; nothing was read then.

@@ -20,11 +20,12 @@ use crate::file::{hold_regular, open_cached_regular, open_held_regular};
 use crate::kernel::filesystem::Filesystem;
 use crate::metadata::Metadata;
 use crate::read::{self, Cached};
-use crate::residency::{Answer, Kept, Probe, Span, Use, retry_evictions};
 use crate::sys::cast::to_usize;
 use crate::sys::reopen::Descriptors;
 use crate::sys::retry;
 use crate::sys::{self, Errno};
+use nowait_residency::windows::{FileWindows, Span, Use, retry_evictions};
+use nowait_residency::{Answer, Probe};
 
 /// The memory for a file of unknown size, to begin with.
 const FIRST: usize = 4096;
@@ -175,25 +176,29 @@ fn whole(
 /// A file that leaves the page cache as it was. Dropping it evicts.
 struct UncachedFile<'fd> {
     probe: Probe<'fd>,
-    kept: Arc<Kept>,
+    windows: Arc<FileWindows>,
     span: Option<Span>,
 }
 
 impl<'fd> UncachedFile<'fd> {
     fn begin(fd: &'fd OwnedFd, size: u64) -> Option<UncachedFile<'fd>> {
         let probe = Probe::new(fd).ok()?;
-        let kept = Kept::open(fd).ok()?;
+        let windows = FileWindows::open(fd).ok()?;
         let readahead = 0;
-        let span = kept.begin(&probe, 0..size, Use::Read { readahead });
-        Some(UncachedFile { probe, kept, span })
+        let span = windows.begin(&probe, 0..size, Use::Read { readahead });
+        Some(UncachedFile {
+            probe,
+            windows,
+            span,
+        })
     }
 }
 
 impl Drop for UncachedFile<'_> {
     fn drop(&mut self) {
-        let ended = self.span.take().and_then(|span| self.kept.end(&span));
+        let ended = self.span.take().and_then(|span| self.windows.end(&span));
         ended.map(|eviction| eviction.run(&self.probe));
-        let closed = self.kept.close();
+        let closed = self.windows.close();
         // This is a worker's thread.
         if closed.is_some_and(|eviction| eviction.run_or_defer(&self.probe)) {
             retry_evictions();

@@ -48,10 +48,10 @@ use rustix::fs::{RawDir, SeekFrom};
 use super::directory::Directory;
 use super::entry::EntryTable;
 use crate::error::Result;
-use crate::kernel::filesystem::magic;
 use crate::sys::Errno;
 use crate::sys::cast::to_usize;
 use crate::sys::retry;
+use nowait_residency::magic;
 
 /// The minimum number of entries for which a further part is worth a descriptor.
 const WORTH_A_PART: u64 = 1024;

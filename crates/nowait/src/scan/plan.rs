@@ -2,8 +2,10 @@
 //! workers is adjusted while the scan runs, when it is known if the directory is cached and if the
 //! device is slow; see `task_group.rs`.
 
+use nowait_residency::magic;
+
 use super::order::{Order, StatOrder};
-use crate::kernel::filesystem::{Filesystem, magic};
+use crate::kernel::filesystem::Filesystem;
 use crate::task_group::processors;
 
 /// The plan of a scan.

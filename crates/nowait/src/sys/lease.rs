@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::thread::{Pid, gettid};
 
 use super::{Errno, check};
+use nowait_residency::sys::lease::has;
 
 /// The signal that reports a lease break. A thread that waits for it gets it; it reaches no other
 /// thread.
@@ -61,17 +62,7 @@ pub(crate) fn give_back(fd: BorrowedFd<'_>) {
 
 /// Returns true if the lease is held and is not being broken: fcntl(2), `F_GETLEASE`.
 pub(crate) fn is_held(fd: BorrowedFd<'_>) -> bool {
-    has(fd, libc::c_int::from(libc::F_RDLCK))
-}
-
-/// Returns true if the open file description has a lease for writing. Opening the file again would
-/// break it.
-pub(crate) fn is_for_writing(fd: BorrowedFd<'_>) -> bool {
-    has(fd, libc::c_int::from(libc::F_WRLCK))
-}
-
-fn has(fd: BorrowedFd<'_>, kind: libc::c_int) -> bool {
-    fcntl(fd, libc::F_GETLEASE, 0) == usize::try_from(kind).map_err(|_| Errno::INVAL)
+    has(fd, libc::F_RDLCK)
 }
 
 /// A message to the thread that holds leases.

@@ -75,7 +75,7 @@ pub(crate) fn spawn(
     body: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<()> {
     #[cfg(not(any(shuttle, miri)))]
-    return crate::sys::spawn::spawn_without_signals(name, body);
+    return nowait_residency::sys::spawn::spawn_without_signals(name, body);
     #[cfg(shuttle)]
     use shuttle::thread::Builder;
     #[cfg(all(miri, not(shuttle)))]

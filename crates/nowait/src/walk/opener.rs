@@ -58,7 +58,7 @@ pub struct Opener {
     root: Arc<Directory>,
     follows: bool,
     /// The most recently used one is the last.
-    kept: Mutex<Vec<Kept>>,
+    kept: Mutex<Vec<Recent>>,
     /// The maximum number of directories that are kept.
     limit: AtomicUsize,
     /// In a forked child, another thread of the parent may hold the lock for ever.
@@ -86,7 +86,7 @@ impl AsFd for OpenDir {
 }
 
 /// A directory that is kept open.
-struct Kept {
+struct Recent {
     dir: Arc<Dir>,
     directory: Arc<Directory>,
 }
@@ -331,7 +331,7 @@ impl Opener {
         closed.extend(known.map(|at| kept.remove(at)));
         closed.extend(remove_oldest(&mut kept, limit - 1));
         if kept.len() < limit {
-            kept.push(Kept {
+            kept.push(Recent {
                 dir: dir.clone(),
                 directory: directory.clone(),
             });
@@ -367,7 +367,7 @@ impl Opener {
     }
 }
 
-impl Kept {
+impl Recent {
     /// Something else uses the open directory.
     fn is_used(&self) -> bool {
         Arc::strong_count(&self.directory) > 1
@@ -376,9 +376,9 @@ impl Kept {
 
 /// Removes the directories that were not used for the longest time until `most` are left. Those that
 /// are in use stay.
-fn remove_oldest(kept: &mut Vec<Kept>, most: usize) -> Vec<Kept> {
+fn remove_oldest(kept: &mut Vec<Recent>, most: usize) -> Vec<Recent> {
     let mut excess = kept.len().saturating_sub(most);
-    let is_removed = |kept: &mut Kept| {
+    let is_removed = |kept: &mut Recent| {
         let is_removed = excess > 0 && !kept.is_used();
         excess -= usize::from(is_removed);
         is_removed
@@ -388,7 +388,7 @@ fn remove_oldest(kept: &mut Vec<Kept>, most: usize) -> Vec<Kept> {
 
 /// The index of the nearest one of the kept directories that is `dir` or an ancestor of it, a few
 /// levels above, and the number of levels.
-fn nearest_above(kept: &[Kept], dir: &Arc<Dir>) -> Option<(usize, usize)> {
+fn nearest_above(kept: &[Recent], dir: &Arc<Dir>) -> Option<(usize, usize)> {
     if kept.is_empty() {
         return None;
     }
@@ -404,7 +404,7 @@ fn nearest_above(kept: &[Kept], dir: &Arc<Dir>) -> Option<(usize, usize)> {
 
 /// The index of the kept directory that is nearest to a directory, if it is nearer than the root, and
 /// the lowest ancestor of both.
-fn nearest<'a>(kept: &[Kept], dir: &'a Arc<Dir>) -> Option<(usize, &'a Arc<Dir>)> {
+fn nearest<'a>(kept: &[Recent], dir: &'a Arc<Dir>) -> Option<(usize, &'a Arc<Dir>)> {
     let mut best = None;
     let mut least = dir.depth();
     for (at, kept) in kept.iter().enumerate().rev() {

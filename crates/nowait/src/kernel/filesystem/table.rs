@@ -8,7 +8,9 @@ use std::convert::Infallible;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::{Filesystem, magic};
+use nowait_residency::magic;
+
+use super::Filesystem;
 use crate::sys::process::PerProcess;
 use crate::sys::stat::{FilesystemId, Identity, Known};
 

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// The number of pages that a range touches.
-pub(crate) fn pages(offset: u64, len: u64) -> u64 {
+/// The number of pages that `len` bytes from `offset` on touch.
+pub fn pages(offset: u64, len: u64) -> u64 {
     if len == 0 {
         0
     } else {
@@ -11,7 +11,7 @@ pub(crate) fn pages(offset: u64, len: u64) -> u64 {
     }
 }
 
-pub(super) fn pages_of(range: &Range<u64>) -> u64 {
+pub(crate) fn pages_of(range: &Range<u64>) -> u64 {
     pages(range.start, range.end - range.start)
 }
 

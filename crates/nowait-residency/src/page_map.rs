@@ -74,13 +74,13 @@ impl PageMap {
     }
 
     /// The number of pages in large holes that were not asked about. They count as not cached. Only
-    /// mincore(2) leaves pages unasked (see [the module](super)).
+    /// mincore(2) leaves pages unasked (see [the crate](crate)).
     pub fn unasked(&self) -> u64 {
         self.unasked
     }
 
     /// The number of bytes of the file from the begin of the range on that are cached without a
-    /// gap. See [`resident_prefix`](super::resident_prefix).
+    /// gap. See [`resident_prefix`](crate::resident_prefix).
     pub fn resident_prefix(&self) -> u64 {
         let first = self.runs().next().filter(|run| run.resident);
         let end = first.map_or(0, |run| run.range.end.min(self.size));
@@ -203,7 +203,7 @@ impl Iterator for Runs<'_> {
 impl FusedIterator for Runs<'_> {}
 
 /// A page map under construction, from the first page to the last.
-pub(super) struct Builder {
+pub(crate) struct Builder {
     map: PageMap,
     /// The next page.
     next: u64,
@@ -215,7 +215,7 @@ pub(super) struct Builder {
 const LOOSE: usize = 64;
 
 impl Builder {
-    pub(super) fn new(range: Range<u64>, size: u64, page: u64) -> Builder {
+    pub(crate) fn new(range: Range<u64>, size: u64, page: u64) -> Builder {
         Builder {
             next: range.start / page,
             map: PageMap {
@@ -231,7 +231,7 @@ impl Builder {
     }
 
     /// Adds pages, all resident or all not.
-    pub(super) fn push(&mut self, pages: u64, resident: bool) {
+    pub(crate) fn push(&mut self, pages: u64, resident: bool) {
         if pages == 0 {
             return;
         }
@@ -265,7 +265,7 @@ impl Builder {
     }
 
     /// Adds pages in a hole that was not asked about.
-    pub(super) fn skip(&mut self, pages: u64) {
+    pub(crate) fn skip(&mut self, pages: u64) {
         self.map.unasked += pages;
         self.push(pages, false);
     }
@@ -295,7 +295,7 @@ impl Builder {
     }
 
     /// Returns the map. All of its pages must have been added.
-    pub(super) fn finish(mut self) -> PageMap {
+    pub(crate) fn finish(mut self) -> PageMap {
         if self.map.pieces.len() > self.loose {
             self.tie(self.next);
         }

@@ -87,6 +87,7 @@ fn map() -> Result<*mut AtomicU64, Errno> {
 /// A value costs no system call, except at the first use in a process.
 ///
 /// ```
+/// # use nowait_residency::sys::process as nowait;
 /// let owner = nowait::Owner::current();
 /// // False in a forked child of this process.
 /// assert!(owner.is_here());
@@ -111,15 +112,15 @@ impl Owner {
 ///
 /// It uses no lock, which could also be held at a fork. The value of an ancestor is never freed.
 #[derive(Debug)]
-pub(crate) struct PerProcess<T: 'static>(AtomicPtr<(Owner, T)>);
+pub struct PerProcess<T: 'static>(AtomicPtr<(Owner, T)>);
 
 impl<T: Send + Sync> PerProcess<T> {
-    pub(crate) const fn new() -> PerProcess<T> {
+    pub const fn new() -> PerProcess<T> {
         PerProcess(AtomicPtr::new(null_mut()))
     }
 
     /// The value of this process, if there is one already.
-    pub(crate) fn known(&self) -> Option<&'static T> {
+    pub fn known(&self) -> Option<&'static T> {
         // SAFETY: Assumption: every pointer that was stored came from `Box::into_raw` and is never
         // freed.
         let (owner, known) = unsafe { self.0.load(Ordering::Acquire).as_ref() }?;
@@ -131,10 +132,7 @@ impl<T: Send + Sync> PerProcess<T> {
     ///
     /// # Errors
     /// The errors of `make`, if there is no value yet.
-    pub(crate) fn get_or_make<E>(
-        &self,
-        make: impl FnOnce() -> Result<T, E>,
-    ) -> Result<&'static T, E> {
+    pub fn get_or_make<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&'static T, E> {
         let before = self.0.load(Ordering::Acquire);
         if let Some(known) = self.known() {
             return Ok(known);
@@ -159,7 +157,7 @@ impl<T: Send + Sync> PerProcess<T> {
 
 /// The size of a page in bytes, from sysconf(3). rustix reads it from /proc if prctl(2) does not
 /// report it (before Linux 6.4), and panics if that file cannot be opened.
-pub(crate) fn page_size() -> usize {
+pub fn page_size() -> usize {
     static SIZE: AtomicUsize = AtomicUsize::new(0);
     match SIZE.load(Ordering::Relaxed) {
         0 => {

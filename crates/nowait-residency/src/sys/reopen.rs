@@ -14,16 +14,16 @@ use super::Errno;
 
 /// The calling thread's descriptors. A thread that opens many files again opens the directory once.
 #[derive(Debug)]
-pub(crate) struct Descriptors(Option<OwnedFd>);
+pub struct Descriptors(Option<OwnedFd>);
 
 impl Descriptors {
     /// For a single file: nothing is opened before.
-    pub(crate) const fn of_this_thread() -> Descriptors {
+    pub const fn of_this_thread() -> Descriptors {
         Descriptors(None)
     }
 
     /// Opens the directory. The value is of no use in another thread.
-    pub(crate) fn open() -> Descriptors {
+    pub fn open() -> Descriptors {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Descriptors(rustix::fs::open(DIRECTORY, flags, Mode::empty()).ok())
     }
@@ -32,7 +32,7 @@ impl Descriptors {
     /// may be an O_PATH descriptor. The kernel checks the permissions of the file again.
     ///
     /// Without O_NONBLOCK it waits for a lease of the file to be given up (fcntl(2)).
-    pub(crate) fn reopen(&self, fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
+    pub fn reopen(&self, fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
         match &self.0 {
             Some(directory) => {
@@ -47,7 +47,7 @@ impl Descriptors {
 
     /// Returns true if [`reopen`](Descriptors::reopen) has failed with this error because /proc is
     /// not mounted or may not be used.
-    pub(crate) fn are_missing(&self, errno: Errno) -> bool {
+    pub fn are_missing(&self, errno: Errno) -> bool {
         matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::ACCESS)
             && self.0.is_none()
             && rustix::fs::access(DIRECTORY, Access::EXISTS).is_err()
@@ -57,6 +57,6 @@ impl Descriptors {
 const DIRECTORY: &str = "/proc/thread-self/fd";
 
 /// Opens the file of `fd` again for reading, without waiting for a lease.
-pub(crate) fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+pub fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     Descriptors::of_this_thread().reopen(fd, OFlags::RDONLY | OFlags::NONBLOCK)
 }

@@ -26,7 +26,7 @@ struct Start {
 ///
 /// # Errors
 /// The errno of pthread_create(3): EAGAIN if no more threads can be started.
-pub(crate) fn spawn_without_signals(
+pub fn spawn_without_signals(
     name: &'static std::ffi::CStr,
     body: impl FnOnce() + Send + 'static,
 ) -> Result<()> {

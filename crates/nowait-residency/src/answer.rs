@@ -5,7 +5,7 @@ use std::fmt;
 /// An answer about residency. A value is reported only if it was counted.
 ///
 /// ```
-/// use nowait::residency::{Answer, residency};
+/// use nowait_residency::{Answer, residency};
 /// let file = std::fs::File::open("Cargo.toml")?;
 /// match residency(&file, 0..u64::MAX)? {
 ///     Answer::Known { value, source } => println!("{} pages are cached ({source})", value.cached),
@@ -88,6 +88,9 @@ pub enum Reason {
     /// errno: ENOENT if /proc is not mounted, EACCES if the caller may not read the file any more.
     /// An older descriptor may map another file than reads use.
     NotReopened(i32),
+    /// Another process holds a lease for writing (fcntl(2), `F_SETLEASE`). Opening the file would
+    /// break it, and the holder's descriptor may not be duplicated (pidfd_getfd(2)).
+    Leased,
     /// Neither call is available: a sandbox or the kernel refuses mincore with this errno.
     NoCall(i32),
 }
@@ -109,6 +112,11 @@ impl fmt::Display for Reason {
             Reason::HugePages => (
                 "files of hugetlbfs are always in memory, and the kernel does not count their \
                  pages",
+                None,
+            ),
+            Reason::Leased => (
+                "another process holds a lease, which opening the file would break; run with the \
+                 rights of ptrace(2) over it, or wait until it has given the lease up",
                 None,
             ),
             Reason::NoMapping(errno) => (

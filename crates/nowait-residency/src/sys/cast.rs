@@ -9,14 +9,14 @@ const _: () = assert!(usize::BITS == 64, "`usize` has 64 bits");
     reason = "`usize` has 64 bits, as asserted above"
 )]
 #[inline]
-pub(crate) const fn to_usize(n: u64) -> usize {
+pub const fn to_usize(n: u64) -> usize {
     n as usize
 }
 
 /// Converts a number, limited to `u32::MAX`. For lengths and counts that the kernel processes in
 /// part or rejects as too large.
 #[inline]
-pub(crate) fn to_u32(n: usize) -> u32 {
+pub fn to_u32(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 

@@ -1,91 +1,19 @@
-//! Residency: which pages of a file are in the page cache, without reading the file.
-//!
-//! The answers come from cachestat(2). If cachestat is missing, denied or wrong for the file, they
-//! come from mincore(2) on a mapping of the file. If mincore is wrong as well, the answer is
-//! "unknown", with the [`Reason`]. A query reads no data, starts no I/O, and marks no page as used.
-//! The functions follow the `fincore(2)` that was proposed on the kernel list in 2015.
-//!
-//! ```
-//! use nowait::residency::{Answer, resident_prefix};
-//! let file = std::fs::File::open("Cargo.toml")?;
-//! match resident_prefix(&file, 0, 4096)? {
-//!     Answer::Known { value: 0, .. } => println!("the first byte is not in the page cache"),
-//!     Answer::Known { value, source } => println!("{value} bytes are cached ({source})"),
-//!     Answer::Unknown(reason) => println!("unknown: {reason}"),
-//! }
-//! # Ok::<(), std::io::Error>(())
-//! ```
-//!
-//! # Sources
-//! - cachestat(2) (Linux 6.5), for regular files and block devices. Since 6.14, and in stable
-//!   kernels of that time, it fails with EPERM if the caller neither owns the file, nor may write
-//!   it, nor has it open for writing.
-//! - mincore(2), if cachestat is missing, is denied, or answers 0 whatever is cached. That is the
-//!   case on overlayfs, on FUSE, and on EROFS with the mount option `inode_share` (Linux 7.0), whose
-//!   files may be served from the pages of other files. All files of EROFS are queried by mincore. On
-//!   overlayfs the file is opened again by way of /proc to be mapped, because an older descriptor
-//!   may map another file than it reads. Without /proc the answer is "unknown". If the caller
-//!   neither owns the file nor may write it, mincore reports every page as resident (since Linux
-//!   5.2). A probe therefore asks first about a page far beyond the end of the file, which cannot
-//!   be resident. If mincore reports that page as resident, it is not used.
-//! - Neither is correct for hugetlbfs.
-//!
-//! An answer describes a moment: pages come and go while it is returned. Beyond that,
-//! - cachestat counts a page as soon as the read of the page *begins*. A read of such a page waits,
-//!   and a NOWAIT read fails with EAGAIN. mincore counts the page when its data has arrived.
-//! - A page is counted even if only its first byte lies within the file, and even if the range
-//!   begins after the end of the file, in the file's last page. [`resident_prefix`] counts bytes,
-//!   and those of the file alone.
-//! - On tmpfs, pages in swap are not cached. cachestat counts them as evicted.
-//! - A hole that was read is cached like data. mincore is not asked about contiguous holes of more
-//!   than 64 MiB. Their pages count as not cached, and [`Residency::unasked`] and
-//!   [`PageMap::unasked`] return their number.
-//! - Files with DAX have no page cache. None of their pages is reported as cached.
-//!
-//! # Cost
-//! Microseconds on one machine with Linux 6.18. `nowait doctor` measures the machine that it runs
-//! on.
-//!
-//! | | cachestat | mincore |
-//! |---|---|---|
-//! | a page, by a [`Probe`] or a [`File`](crate::File) | 0.2 yes, 0.4 no | 0.9 |
-//! | a page of a file not asked about before | 1.3 | 12 |
-//! | 64 MiB, nothing cached | 0.4 | 650 |
-//! | 64 MiB, cached page by page | 470 | 970 |
-//! | 64 MiB, cached by readahead | 92 | 980 |
-//! | the map of 64 MiB, 20 runs | 270 | 690 |
-//! | the map of 64 MiB, every other page | 9,600; with mincore's help 1,400 | 920 |
-
-mod answer;
-mod ask;
-mod choice;
-mod kept;
-mod mapped;
-mod page_map;
-mod pages;
-mod remembered;
-mod survey;
+//! Queries of one file.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-pub use answer::{Answer, Reason, Source};
-pub(crate) use ask::{Coverage, SourceCache};
-pub(crate) use kept::{InEngine, Kept, Span, Use, retry_evictions, stop_retrying};
-pub use page_map::{PageMap, Run, Runs};
-pub use pages::page_size;
-pub(crate) use pages::pages;
-
-use choice::{SourceChoice, choose, only};
-use mapped::MappedRange;
-use page_map::Builder;
-use pages::pages_of;
-use survey::{PageState, Survey};
-
-use crate::error::{Error, ErrorKind, Result};
-use crate::sys::stat;
+use crate::answer::{Answer, Reason, Source};
+use crate::choice::{SourceChoice, choose, only};
+use crate::error::{Error, Result};
+use crate::mapped::MappedRange;
+use crate::page_map::{Builder, PageMap};
+use crate::pages::{page_size, pages_of};
+use crate::source_cache::{Coverage, SourceCache, coverage};
+use crate::survey::{PageState, Survey};
+use crate::sys::{Errno, stat};
 
 /// The number of bytes from `offset` on that are in the page cache without a gap.
 ///
@@ -96,11 +24,11 @@ use crate::sys::stat;
 /// about 2 × log₂(pages) queries.
 ///
 /// # Errors
-/// [`InvalidInput`](ErrorKind::InvalidInput) if the range ends beyond `u64`; EBADF for a descriptor
+/// [`is_invalid_range`](Error::is_invalid_range) if the range ends beyond `u64`; EBADF for a descriptor
 /// opened with `O_PATH`.
 ///
 /// ```
-/// use nowait::residency::resident_prefix;
+/// use nowait_residency::resident_prefix;
 /// let mut file = tempfile::tempfile()?;
 /// std::io::Write::write_all(&mut file, &[7; 10_000])?;
 /// // Written a moment ago.
@@ -119,11 +47,11 @@ pub fn resident_prefix(fd: impl AsFd, offset: u64, len: u64) -> Result<Answer<u6
 /// would, and mincore then looks at the rest.
 ///
 /// # Errors
-/// [`InvalidInput`](ErrorKind::InvalidInput) if the range ends before it begins; EBADF for a
+/// [`is_invalid_range`](Error::is_invalid_range) if the range ends before it begins; EBADF for a
 /// descriptor opened with `O_PATH`.
 ///
 /// ```
-/// use nowait::residency::page_map;
+/// use nowait_residency::page_map;
 /// let file = std::fs::File::open("Cargo.toml")?;
 /// if let Some(map) = page_map(&file, 0..u64::MAX)?.known() {
 ///     for run in map.runs() {
@@ -145,7 +73,7 @@ pub fn page_map(fd: impl AsFd, range: Range<u64>) -> Result<Answer<PageMap>> {
 /// As [`page_map`].
 ///
 /// ```
-/// use nowait::residency::residency;
+/// use nowait_residency::residency;
 /// let file = std::fs::File::open("Cargo.toml")?;
 /// if let Some(sum) = residency(&file, 0..u64::MAX)?.known() {
 ///     assert!(sum.cached <= sum.pages);
@@ -158,6 +86,26 @@ pub fn page_map(fd: impl AsFd, range: Range<u64>) -> Result<Answer<PageMap>> {
 /// ```
 pub fn residency(fd: impl AsFd, range: Range<u64>) -> Result<Answer<Residency>> {
     Probe::new(&fd)?.residency(range)
+}
+
+/// [`residency`] of many ranges of one file, in their order. The file is looked at once.
+///
+/// # Errors
+/// As [`page_map`].
+///
+/// ```
+/// use nowait_residency::residency_of_ranges;
+/// let file = std::fs::File::open("Cargo.toml")?;
+/// let ranges = [0..100, 4096..8192, 0..u64::MAX];
+/// if let Some(sums) = residency_of_ranges(&file, &ranges)?.known() {
+///     for (range, sum) in ranges.iter().zip(sums) {
+///         println!("{range:?}: {} of {} pages", sum.cached, sum.pages);
+///     }
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn residency_of_ranges(fd: impl AsFd, ranges: &[Range<u64>]) -> Result<Answer<Vec<Residency>>> {
+    Probe::new(&fd)?.residency_of_ranges(ranges)
 }
 
 /// The number of cached pages of a range, and their state.
@@ -189,7 +137,7 @@ pub struct Residency {
 /// the file's size, up to 64 GiB).
 ///
 /// ```
-/// use nowait::residency::{Probe, Source};
+/// use nowait_residency::{Probe, Source};
 /// let file = std::fs::File::open("Cargo.toml")?;
 /// let probe = Probe::new(&file)?;
 /// match probe.source() {
@@ -250,8 +198,8 @@ impl<'fd> Probe<'fd> {
         })
     }
 
-    /// A probe of an open file, with the source that was chosen for it before, and its path.
-    pub(crate) fn with_cache(
+    /// A probe of an open file with the source that was chosen for it before. Errors name `path`.
+    pub fn with_cache(
         fd: BorrowedFd<'fd>,
         cache: &'fd SourceCache,
         path: Option<&'fd Arc<Path>>,
@@ -262,6 +210,10 @@ impl<'fd> Probe<'fd> {
             alone: false,
             path,
         }
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'fd> {
+        self.fd
     }
 
     fn choice(&self) -> &SourceChoice {
@@ -279,9 +231,10 @@ impl<'fd> Probe<'fd> {
     /// The errors of mincore(2).
     pub fn is_untrustworthy(&self) -> Result<bool> {
         match self.choice() {
-            SourceChoice::Mincore(mapped) => mapped
-                .is_untrustworthy(self.fd)
-                .map_err(|e| Error::os("mincore", e).on(self.path)),
+            SourceChoice::Mincore(mapped) => {
+                let answer = mapped.is_untrustworthy(self.fd);
+                answer.map_err(|e| Error::os("mincore", e).on(self.path))
+            }
             SourceChoice::Cachestat | SourceChoice::Unavailable(_) => Ok(false),
         }
     }
@@ -310,7 +263,7 @@ impl<'fd> Probe<'fd> {
             Ok(source) => source,
             Err(reason) => return Ok(Answer::Unknown(reason)),
         };
-        match ask::coverage(self.fd, self.choice(), offset, len) {
+        match coverage(self.fd, self.choice(), offset, len) {
             Ok(Coverage::Unknown(reason)) => Ok(Answer::Unknown(reason)),
             Ok(coverage) => Ok(Answer::Known {
                 value: coverage == Coverage::Full,
@@ -326,8 +279,8 @@ impl<'fd> Probe<'fd> {
     /// As [`resident_prefix`].
     pub fn resident_prefix(&self, offset: u64, len: u64) -> Result<Answer<u64>> {
         let end = self.end("resident_prefix", offset, len)?;
-        self.answer("resident_prefix", offset..end, |survey, range| {
-            let range = within(range, survey.shape.size);
+        self.answer("resident_prefix", |survey| {
+            let range = within(offset..end, survey.shape.size);
             let first = range.start / page_size();
             let whole = survey.prefix(first..first + pages_of(&range))?;
             let there = ((first + whole) * page_size()).min(range.end);
@@ -340,7 +293,8 @@ impl<'fd> Probe<'fd> {
     /// # Errors
     /// As [`page_map`].
     pub fn page_map(&self, range: Range<u64>) -> Result<Answer<PageMap>> {
-        self.answer("page_map", range, |survey, range| {
+        self.check("page_map", &range)?;
+        self.answer("page_map", |survey| {
             let size = survey.shape.size;
             let range = within_pages(range, size);
             let first = range.start / page_size();
@@ -359,42 +313,31 @@ impl<'fd> Probe<'fd> {
     /// # Errors
     /// As [`residency`].
     pub fn residency(&self, range: Range<u64>) -> Result<Answer<Residency>> {
-        self.answer("residency", range, |survey, range| {
-            let range = within_pages(range, survey.shape.size);
-            let first = range.start / page_size();
-            let pages = first..first + pages_of(&range);
-            let mut sum = Residency {
-                pages: pages.end - pages.start,
-                ..Residency::default()
-            };
-            if survey.mapping.is_none() {
-                let stat = survey.count(&pages)?;
-                sum.cached = stat.cached;
-                sum.dirty = Some(stat.dirty);
-                sum.writeback = Some(stat.writeback);
-                sum.evicted = Some(stat.evicted);
-                sum.recently_evicted = Some(stat.recently_evicted);
-            } else {
-                survey.each(pages, &mut |n, state| match state {
-                    PageState::Resident => sum.cached += n,
-                    PageState::Missing => {}
-                    PageState::Unasked => sum.unasked += n,
-                })?;
-            }
-            Ok(sum)
+        self.check("residency", &range)?;
+        self.answer("residency", |survey| counted(&survey, range))
+    }
+
+    /// See [`residency_of_ranges`].
+    ///
+    /// # Errors
+    /// As [`residency_of_ranges`].
+    pub fn residency_of_ranges(&self, ranges: &[Range<u64>]) -> Result<Answer<Vec<Residency>>> {
+        let name = "residency_of_ranges";
+        ranges
+            .iter()
+            .try_for_each(|range| self.check(name, range))?;
+        self.answer(name, |survey| {
+            let each = ranges.iter().map(|range| counted(&survey, range.clone()));
+            each.collect()
         })
     }
 
-    /// Applies `look` to a range, if the file has a residency source.
+    /// Applies `look` to the file, if it has a residency source.
     fn answer<T>(
         &self,
         operation: &'static str,
-        range: Range<u64>,
-        look: impl FnOnce(Survey<'_>, Range<u64>) -> Result<T, crate::sys::Errno>,
+        look: impl FnOnce(Survey<'_>) -> Result<T, Errno>,
     ) -> Result<Answer<T>> {
-        if range.start > range.end {
-            return Err(Error::new(operation, ErrorKind::InvalidInput).on(self.path));
-        }
         let source = match self.source() {
             Ok(source) => source,
             Err(reason) => return Ok(Answer::Unknown(reason)),
@@ -402,13 +345,12 @@ impl<'fd> Probe<'fd> {
         let failed = |errno| Error::os(operation, errno).on(self.path);
         let shape = stat::shape(self.fd).map_err(failed)?;
         let look = |mapping: Option<&MappedRange>| {
-            let survey = Survey {
+            look(Survey {
                 fd: self.fd,
                 mapping,
                 alone: self.alone,
                 shape,
-            };
-            look(survey, range.clone())
+            })
         };
         let looked = match self.choice() {
             SourceChoice::Mincore(mapped) => mapped.with(self.fd, &shape, |w| look(Some(w))),
@@ -421,11 +363,45 @@ impl<'fd> Probe<'fd> {
         }
     }
 
+    /// Fails if a range of the caller ends before it begins.
+    fn check(&self, operation: &'static str, range: &Range<u64>) -> Result<()> {
+        match range.start <= range.end {
+            true => Ok(()),
+            false => Err(Error::invalid_range(operation).on(self.path)),
+        }
+    }
+
     /// The end of a range given by the caller.
     fn end(&self, operation: &'static str, offset: u64, len: u64) -> Result<u64> {
-        let invalid = || Error::new(operation, ErrorKind::InvalidInput).on(self.path);
+        let invalid = || Error::invalid_range(operation).on(self.path);
         offset.checked_add(len).ok_or_else(invalid)
     }
+}
+
+/// The numbers of the pages of a range.
+pub(crate) fn counted(survey: &Survey<'_>, range: Range<u64>) -> Result<Residency, Errno> {
+    let range = within_pages(range, survey.shape.size);
+    let first = range.start / page_size();
+    let pages = first..first + pages_of(&range);
+    let mut sum = Residency {
+        pages: pages.end - pages.start,
+        ..Residency::default()
+    };
+    if survey.mapping.is_none() {
+        let stat = survey.count(&pages)?;
+        sum.cached = stat.cached;
+        sum.dirty = Some(stat.dirty);
+        sum.writeback = Some(stat.writeback);
+        sum.evicted = Some(stat.evicted);
+        sum.recently_evicted = Some(stat.recently_evicted);
+    } else {
+        survey.each(pages, &mut |n, state| match state {
+            PageState::Resident => sum.cached += n,
+            PageState::Missing => {}
+            PageState::Unasked => sum.unasked += n,
+        })?;
+    }
+    Ok(sum)
 }
 
 /// The part of a range that lies within a file of this size. It is empty, and begins where the

@@ -1,25 +1,26 @@
-//! The residency query of the read path: it determines if a whole range is resident.
+//! The source of a file that stays open, and a quick query: is all of a range resident?
+//!
+//! Each file of crate `nowait` has a [`SourceCache`].
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use once_cell::race::OnceBox;
+use once_cell::race::{OnceBool, OnceBox};
 
-use super::answer::Reason;
-use super::choice::{SourceChoice, choose};
-use super::mapped::MappedRange;
-use super::pages::{page_size, pages};
-use super::remembered::Remembered;
-use crate::kernel::support::SupportCell;
+use crate::answer::Reason;
+use crate::choice::{SourceChoice, choose};
+use crate::mapped::MappedRange;
+use crate::pages::{page_size, pages};
+use crate::remembered::Remembered;
 use crate::sys::Errno;
 use crate::sys::cast::to_usize;
-use crate::sys::residency::cachestat;
+use crate::sys::page_cache::cachestat;
 use crate::sys::stat::{self, Shape};
 
 /// The part of a range that is resident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Coverage {
+pub enum Coverage {
     /// Every page of the range that lies within the file.
     Full,
     /// Some pages of the range.
@@ -32,30 +33,42 @@ pub(crate) enum Coverage {
 
 /// The residency source of one open file, chosen at the first query. It is boxed, so that files
 /// without queries stay small.
+///
+/// ```
+/// use std::os::fd::AsFd;
+/// use nowait_residency::source_cache::{Coverage, SourceCache};
+/// let file = std::fs::File::open("Cargo.toml")?;
+/// let source = SourceCache::default();
+/// match source.ask(file.as_fd(), 0, 4096) {
+///     Coverage::Full => println!("a read does not wait for the device"),
+///     other => println!("{other:?}"),
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug, Default)]
-pub(crate) struct SourceCache {
+pub struct SourceCache {
     choice: OnceBox<SourceChoice>,
     /// mincore(2) is correct for the file: tried by the first [`count`](SourceCache::count).
-    mincore: SupportCell,
+    mincore: OnceBool,
     /// Answers that are used again, if the engine's options allow it.
     remembered: OnceBox<Remembered>,
 }
 
 impl SourceCache {
     /// The source of the file that `fd` refers to. `fd` must always refer to the same file.
-    pub(super) fn choice(&self, fd: BorrowedFd<'_>) -> &SourceChoice {
+    pub(crate) fn choice(&self, fd: BorrowedFd<'_>) -> &SourceChoice {
         self.choice.get_or_init(|| {
             Box::new(choose(fd).unwrap_or_else(|errno| SourceChoice::Unavailable(refused(errno))))
         })
     }
 
     /// Returns true if a source is correct for this file.
-    pub(crate) fn is_available(&self, fd: BorrowedFd<'_>) -> bool {
+    pub fn is_available(&self, fd: BorrowedFd<'_>) -> bool {
         !matches!(self.choice(fd), SourceChoice::Unavailable(_))
     }
 
     /// The residency of the part of `offset..offset + len` that lies within the file.
-    pub(crate) fn ask(&self, fd: BorrowedFd<'_>, offset: u64, len: usize) -> Coverage {
+    pub fn ask(&self, fd: BorrowedFd<'_>, offset: u64, len: usize) -> Coverage {
         coverage(fd, self.choice(fd), offset, len as u64)
             .unwrap_or_else(|errno| Coverage::Unknown(refused(errno)))
     }
@@ -69,19 +82,13 @@ impl SourceCache {
     }
 
     /// Returns true if the pages of a range were resident within the last `memory`.
-    pub(crate) fn remembers(
-        &self,
-        fd: BorrowedFd<'_>,
-        offset: u64,
-        len: usize,
-        memory: Duration,
-    ) -> bool {
+    pub fn remembers(&self, fd: BorrowedFd<'_>, offset: u64, len: usize, memory: Duration) -> bool {
         self.remembered(fd).contains(offset, len, memory)
     }
 
     /// Forgets all answers if a page was evicted, among some pages that were resident. Returns true
     /// if it has forgotten them.
-    pub(crate) fn forget_if_evicted(&self, fd: BorrowedFd<'_>) -> bool {
+    pub fn forget_if_evicted(&self, fd: BorrowedFd<'_>) -> bool {
         let remembered = self.remembered(fd);
         let is_resident = |page: u64| self.ask(fd, page * page_size(), 1) == Coverage::Full;
         let is_evicted = !remembered.sample().all(is_resident);
@@ -93,7 +100,7 @@ impl SourceCache {
 
     /// As [`ask`](SourceCache::ask), and remembers the resident pages of the range and around it:
     /// a query about 64 pages takes little longer than one about a page.
-    pub(crate) fn ask_around(
+    pub fn ask_around(
         &self,
         fd: BorrowedFd<'_>,
         offset: u64,
@@ -139,7 +146,7 @@ impl SourceCache {
     ///
     /// The range is mapped for this call alone: a process may have few mappings
     /// (`vm.max_map_count`), and many files.
-    pub(crate) fn count(
+    pub fn count(
         &self,
         fd: BorrowedFd<'_>,
         offset: u64,
@@ -172,14 +179,10 @@ impl SourceCache {
     }
 
     fn mincore_is_correct(&self, fd: BorrowedFd<'_>) -> bool {
-        if !self.mincore.works() && !self.mincore.is_refused() {
+        self.mincore.get_or_init(|| {
             let size = stat::size(fd).ok();
-            match size.and_then(|size| MappedRange::checked(fd, size)) {
-                Some(_) => self.mincore.worked(),
-                None => self.mincore.refused(),
-            }
-        }
-        self.mincore.works()
+            size.is_some_and(|size| MappedRange::checked(fd, size).is_some())
+        })
     }
 }
 
@@ -191,7 +194,7 @@ fn refused(errno: Errno) -> Reason {
 ///
 /// # Errors
 /// The kernel's errors.
-pub(super) fn coverage(
+pub(crate) fn coverage(
     fd: BorrowedFd<'_>,
     choice: &SourceChoice,
     offset: u64,

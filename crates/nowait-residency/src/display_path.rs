@@ -9,8 +9,8 @@ use std::path::Path;
 /// names can be chosen by other users.
 ///
 /// ```
-/// assert_eq!(nowait::DisplayPath("plain name".as_ref()).to_string(), "plain name");
-/// assert_eq!(nowait::DisplayPath("a\nb".as_ref()).to_string(), r"$'a\nb'");
+/// assert_eq!(nowait_residency::DisplayPath("plain name".as_ref()).to_string(), "plain name");
+/// assert_eq!(nowait_residency::DisplayPath("a\nb".as_ref()).to_string(), r"$'a\nb'");
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct DisplayPath<'a>(pub &'a Path);

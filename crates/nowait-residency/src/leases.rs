@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, TryLockError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, OFlags, Stat, Statx, StatxFlags, major, minor, statx};
@@ -71,6 +71,13 @@ impl Leases {
         found.is_some_and(|leases| leases.iter().any(|lease| !lease.is_for_reading))
     }
 
+    /// The lease of a file, for writing or for reading. `is_distinct` tells if stat(2) returns the
+    /// device of the file's filesystem.
+    pub fn lease_of(&self, stat: &Stat, is_distinct: impl Fn() -> bool) -> Option<Lease> {
+        let device = (major(stat.st_dev), minor(stat.st_dev));
+        self.of(stat.st_ino, device, is_distinct)
+    }
+
     fn is_fresh(&self) -> bool {
         self.since.elapsed() <= self.took * PAUSE
     }
@@ -91,8 +98,7 @@ impl Lease {
     /// The lease of a file, for writing or for reading, as far as this process knows. `is_distinct` tells
     /// if stat(2) returns the device of the file's filesystem.
     pub fn of(stat: &Stat, is_distinct: impl Fn() -> bool) -> Option<Lease> {
-        let device = (major(stat.st_dev), minor(stat.st_dev));
-        with_known(|known| known.of(stat.st_ino, device, &is_distinct))
+        with_known(|known| known.lease_of(stat, &is_distinct))
     }
 
     /// A duplicate of the holder's descriptor of the file (pidfd_getfd(2)), which opens nothing. It
@@ -171,9 +177,9 @@ fn with_known<T>(look: impl Fn(&Leases) -> T) -> T {
 }
 
 /// The list is read again at the next question.
-#[cfg(test)]
+#[doc(hidden)]
 pub fn forget_known() {
-    *KNOWN.lock().unwrap() = None;
+    *KNOWN.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
 /// The leases in the text of /proc/locks, by inode number.

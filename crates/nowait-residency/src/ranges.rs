@@ -1,4 +1,11 @@
 //! Ranges of bytes that do not touch, in order.
+//!
+//! ```
+//! use nowait_residency::ranges::Ranges;
+//! let ranges = Ranges::from_iter([0..4096, 8192..12288]);
+//! assert!(ranges.gaps(0..12288).eq([4096..8192]));
+//! assert!(ranges.within(&(1024..10240)).eq([1024..4096, 8192..10240]));
+//! ```
 
 use std::ops::Range;
 
@@ -41,6 +48,14 @@ impl Ranges {
         }
         parts.push(start..range.end);
         parts.into_iter().filter(|it| it.start < it.end)
+    }
+
+    /// The parts of these ranges that lie within another range.
+    pub fn within(&self, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let first = self.0.partition_point(|it| it.end <= range.start);
+        let (start, end) = (range.start, range.end);
+        let touched = self.0[first..].iter().take_while(move |it| it.start < end);
+        touched.map(move |it| it.start.max(start)..it.end.min(end))
     }
 
     /// The ranges, in order.

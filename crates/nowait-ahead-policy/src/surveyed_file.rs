@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use nowait::residency::{Residency, page_map, page_size, residency};
 use nowait_ahead_channel::{Event, Missing};
 use nowait_page_cache::open_for_readahead;
+use nowait_residency::windows::{WINDOW, evict, missing};
+use nowait_residency::{Probe, Residency, page_size, residency};
 use rustix::fs::{
-    Advice, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fadvise, fstat,
-    makedev, open, openat2, readlink, statx,
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fstat, makedev, open,
+    openat2, readlink, statx,
 };
 
 use crate::directory::{Id, is_on_disk};
-use crate::ranges::Ranges;
 use crate::surveyed::Surveyed;
 
 /// The file, and what of it is to be evicted.
-pub struct KeptFile {
+pub struct SurveyedFile {
     /// The path by which the file is opened for each eviction. A descriptor would keep the program from getting a lease for writing
     /// (fcntl(2)), or from unmounting the filesystem, and would keep the space of a removed file.
     path: PathBuf,
@@ -64,8 +64,6 @@ pub struct Left {
     may_be_dirty: bool,
 }
 
-/// The bytes that are evicted at once behind a reader. It is a multiple of the greatest folio.
-const WINDOW: u64 = 8 << 20;
 /// A file with this size is evicted behind its reader.
 const LARGE: u64 = 4 * WINDOW;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -76,16 +74,16 @@ const DIRTY_PAUSE: Duration = Duration::from_secs(1);
 /// next look, or has read pages that are found then.
 const MIN_CLEAN: u32 = 1;
 
-impl KeptFile {
+impl SurveyedFile {
     /// From a descriptor of the file. `None` if it is another file, or one without pages on a disk.
-    pub fn new(file: &OwnedFd, id: Id, surveyed: Surveyed) -> Option<KeptFile> {
+    pub fn new(file: &OwnedFd, id: Id, surveyed: Surveyed) -> Option<SurveyedFile> {
         let stat = stat(file)?;
         let is_regular = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
         if !is_regular || id_of(&stat) != id || !is_on_disk(file) {
             return None;
         }
         let size = stat.stx_size;
-        Some(KeptFile {
+        Some(SurveyedFile {
             path: path_of(file)?,
             id,
             created: created(&stat),
@@ -104,15 +102,16 @@ impl KeptFile {
     }
 
     /// Surveys a file that is about to be read ahead of the program, and adds it to `surveyed`. It is evicted when the program has
-    /// ended. Without a survey, and as for [`new`](KeptFile::new), it is not added.
+    /// ended. Without a survey, and as for [`new`](SurveyedFile::new), it is not added.
     pub fn before_readahead(file: &OwnedFd, surveyed: &ReadAheadFiles) {
-        let kept = id(file).and_then(|id| KeptFile::new(file, id, Surveyed::default()));
+        let kept = id(file).and_then(|id| SurveyedFile::new(file, id, Surveyed::default()));
         let Some(mut kept) = kept else {
             return;
         };
         kept.is_read_ahead = true;
         let mut surveyed = lock(surveyed);
-        if let Some(missing) = missing(file) {
+        let probe = Probe::new(file);
+        if let Some(missing) = probe.ok().and_then(|it| missing(&it, 0..u64::MAX)) {
             kept.surveyed = Surveyed::whole(missing);
             surveyed.push(kept);
         }
@@ -269,15 +268,7 @@ impl KeptFile {
 
     fn evict_to(&self, fd: &OwnedFd, end: u64) {
         for range in self.surveyed.missing.iter() {
-            let range = range.start..range.end.min(end);
-            // A length of 0 means up to the end of the file.
-            let len = match range.end {
-                u64::MAX => None,
-                end => std::num::NonZeroU64::new(end.saturating_sub(range.start)),
-            };
-            if range.start < range.end {
-                let _ = fadvise(fd, range.start, len, Advice::DontNeed);
-            }
+            let _ = evict(fd, &(range.start..range.end.min(end)));
         }
     }
 
@@ -312,24 +303,11 @@ impl KeptFile {
 
 /// The files that are read ahead, with their surveys, which the evictor takes. While the list is locked, no file is surveyed, and
 /// none is evicted: a survey would find pages that are then evicted.
-pub type ReadAheadFiles = Arc<Mutex<Vec<KeptFile>>>;
+pub type ReadAheadFiles = Arc<Mutex<Vec<SurveyedFile>>>;
 
 /// Locks the list of files that are read ahead.
-pub fn lock(files: &ReadAheadFiles) -> MutexGuard<'_, Vec<KeptFile>> {
+pub fn lock(files: &ReadAheadFiles) -> MutexGuard<'_, Vec<SurveyedFile>> {
     files.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The ranges of a file that are not resident. `None` if that is not known.
-fn missing(file: &OwnedFd) -> Option<Ranges> {
-    let map = page_map(file, 0..u64::MAX).ok()?.known()?;
-    let mut missing = Ranges::default();
-    let mut end = 0;
-    for range in map.resident() {
-        missing.add(end..range.start);
-        end = range.end.next_multiple_of(page_size());
-    }
-    missing.add(end..u64::MAX);
-    Some(missing)
 }
 
 /// The cached bytes of a range.
@@ -420,6 +398,8 @@ fn reopen_at(path: &Path) -> Option<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
+    use nowait_residency::ranges::Ranges;
+
     use super::*;
 
     /// Another process reads the file all the time.
@@ -431,7 +411,7 @@ mod tests {
         file.as_file().sync_all().unwrap();
         let opened = open_path(file.path()).unwrap();
         let id = id(&opened).unwrap();
-        let mut kept = KeptFile::new(&opened, id, Surveyed::whole(Ranges::all())).unwrap();
+        let mut kept = SurveyedFile::new(&opened, id, Surveyed::whole(Ranges::all())).unwrap();
         let mut evicted = 0;
         loop {
             std::fs::read(file.path()).unwrap();

@@ -3,11 +3,11 @@
 use rustix::fs::FileType;
 use std::os::fd::BorrowedFd;
 
-use super::answer::{Reason, Source};
-use super::mapped::{Failed, Mapped};
-use crate::kernel::filesystem::magic;
+use crate::answer::{Reason, Source};
+use crate::magic;
+use crate::mapped::{Failed, Mapped};
 use crate::sys::Errno;
-use crate::sys::residency::cachestat;
+use crate::sys::page_cache::cachestat;
 use crate::sys::stat::{self, Shape};
 
 /// Filesystems whose files may be served from the pages of other files, which cachestat(2) does not
@@ -41,7 +41,7 @@ pub(crate) enum SourceChoice {
 ///
 /// # Errors
 /// EBADF if the descriptor permits no query (`O_PATH`).
-pub(super) fn choose(fd: BorrowedFd<'_>) -> Result<SourceChoice, Errno> {
+pub(crate) fn choose(fd: BorrowedFd<'_>) -> Result<SourceChoice, Errno> {
     let shape = stat::shape(fd)?;
     let filesystem = stat::magic(fd)?;
     if !matches!(shape.kind, FileType::RegularFile | FileType::BlockDevice) {
@@ -77,7 +77,7 @@ fn believed(
 }
 
 /// The given source, even if it is wrong for the file.
-pub(super) fn only(source: Source, fd: BorrowedFd<'_>) -> Result<SourceChoice, Errno> {
+pub(crate) fn only(source: Source, fd: BorrowedFd<'_>) -> Result<SourceChoice, Errno> {
     match source {
         Source::Cachestat => cachestat(fd, 0, 1).map(|_| SourceChoice::Cachestat),
         Source::Mincore => {

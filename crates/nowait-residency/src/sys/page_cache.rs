@@ -1,7 +1,7 @@
 //! cachestat(2) and mincore(2): the residency of a file's pages, without reading any.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::NonNull;
 
 use super::{Errno, check};
@@ -9,7 +9,7 @@ use super::{Errno, check};
 /// `struct cachestat`, in pages (Linux 6.5, cachestat(2)).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cachestat {
+pub struct Cachestat {
     pub cached: u64,
     pub dirty: u64,
     pub writeback: u64,
@@ -27,34 +27,33 @@ struct Range {
 const SYS_CACHESTAT: libc::c_long = 451;
 
 /// cachestat(2) of a byte range. A `len` of 0 means up to the end of the file.
-pub(crate) fn cachestat(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Cachestat, Errno> {
+pub fn cachestat(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Cachestat, Errno> {
     let range = Range { offset, len };
     let mut out = Cachestat::default();
-    // SAFETY: both structs have the kernel's layout and are valid during the call.
-    check(unsafe {
-        syscall!(
-            SYS_CACHESTAT,
-            fd.as_raw_fd(),
-            &raw const range,
-            &raw mut out,
-            0,
-        )
-    })?;
+    call(fd.as_raw_fd(), &range, &mut out)?;
     Ok(out)
 }
 
+/// The system call. Miri makes none by number.
+fn call(fd: RawFd, range: &Range, out: &mut Cachestat) -> Result<usize, Errno> {
+    if cfg!(miri) {
+        return Err(Errno::NOSYS);
+    }
+    let (range, out) = (std::ptr::from_ref(range), std::ptr::from_mut(out));
+    // SAFETY: both structs have the kernel's layout and are valid during the call.
+    check(unsafe { libc::syscall(SYS_CACHESTAT, fd, range, out, 0) })
+}
+
 /// The errno of cachestat(2) for an invalid descriptor. EBADF means that the call is available.
-pub(crate) fn probe_cachestat() -> Errno {
+pub fn probe_cachestat() -> Errno {
     let range = Range { offset: 0, len: 1 };
     let mut out = Cachestat::default();
-    // SAFETY: the same as in `cachestat`.
-    let ret = unsafe { syscall!(SYS_CACHESTAT, -1, &raw const range, &raw mut out, 0) };
-    check(ret).err().unwrap_or(Errno::IO)
+    call(-1, &range, &mut out).err().unwrap_or(Errno::IO)
 }
 
 /// A part of a file that is mapped only for mincore(2). The memory is never accessed, so a file
 /// that shrinks raises no SIGBUS.
-pub(crate) struct Mapping {
+pub struct Mapping {
     addr: NonNull<libc::c_void>,
     len: usize,
 }
@@ -66,7 +65,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps `len` bytes from the page-aligned `offset` on.
-    pub(crate) fn new(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Mapping, Errno> {
+    pub fn new(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Mapping, Errno> {
         if cfg!(miri) {
             return Err(Errno::NOSYS);
         }
@@ -88,13 +87,13 @@ impl Mapping {
     }
 
     /// The length of the mapping in bytes.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.len
     }
 
     /// mincore(2): bit 0 of each byte of `pages` is set if that page is resident. `start` is a
     /// page-aligned offset into the mapping, and `len` is the number of bytes from there.
-    pub(crate) fn mincore(&self, start: usize, len: usize, pages: &mut [u8]) -> Result<(), Errno> {
+    pub fn mincore(&self, start: usize, len: usize, pages: &mut [u8]) -> Result<(), Errno> {
         let page = crate::sys::process::page_size();
         if start.checked_add(len).is_none_or(|end| end > self.len)
             || pages.len() < len.div_ceil(page)

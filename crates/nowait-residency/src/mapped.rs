@@ -4,20 +4,19 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::OFlags;
 
-use super::answer::Reason;
-use super::pages::page_size;
+use crate::answer::Reason;
+use crate::pages::page_size;
 use crate::sys::Errno;
 use crate::sys::cast::to_usize;
+use crate::sys::page_cache::Mapping;
 use crate::sys::process::PerProcess;
 use crate::sys::reopen::reopen;
-use crate::sys::residency::Mapping;
 use crate::sys::stat::{self, Shape};
-use crate::sys::sync::{Mutex, lock};
 
 /// Address space that is mapped beyond the end of a file. A file that grows less than this needs no
 /// further mapping. The last page of it shows if mincore is wrong. It must therefore lie beyond the
@@ -33,11 +32,11 @@ const MAX_KEPT: usize = 1024;
 static KEPT: PerProcess<Mutex<VecDeque<Weak<Slot>>>> = PerProcess::new();
 
 /// The place of a mapping. It is empty if later ones have taken its place among [`MAX_KEPT`].
-type Slot = RwLock<Option<Kept>>;
+type Slot = RwLock<Option<Current>>;
 
 /// A mapped part of a file, from `start` on, for queries by mincore(2).
 #[derive(Debug)]
-pub(super) struct MappedRange {
+pub(crate) struct MappedRange {
     start: u64,
     mapping: Mapping,
     /// True if mappings are made with the file opened again.
@@ -88,7 +87,7 @@ pub(crate) struct Mapped {
 
 /// A mapping, and how long it may be used.
 #[derive(Debug)]
-struct Kept {
+struct Current {
     mapping: MappedRange,
     valid: Valid,
 }
@@ -104,7 +103,7 @@ enum Valid {
 
 /// The call that failed where a file cannot be mapped.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Failed {
+pub(crate) enum Failed {
     Open(Errno),
     Map(Errno),
 }
@@ -121,8 +120,8 @@ impl From<Failed> for Reason {
 
 impl Mapped {
     /// Maps a file, also if mincore(2) is wrong for it. `layered` is true if it lies on overlayfs.
-    pub(super) fn new(fd: BorrowedFd<'_>, shape: &Shape, layered: bool) -> Result<Mapped, Failed> {
-        let kept = Arc::new(RwLock::new(Some(Kept::new(fd, shape, layered)?)));
+    pub(crate) fn new(fd: BorrowedFd<'_>, shape: &Shape, layered: bool) -> Result<Mapped, Failed> {
+        let kept = Arc::new(RwLock::new(Some(Current::new(fd, shape, layered)?)));
         count(&kept);
         Ok(Mapped {
             kept,
@@ -132,7 +131,7 @@ impl Mapped {
     }
 
     /// Returns this mapping if mincore is correct for it.
-    pub(super) fn checked(mut self) -> Result<Mapped, Reason> {
+    pub(crate) fn checked(mut self) -> Result<Mapped, Reason> {
         if let Some(kept) = &*self.kept.read().unwrap_or_else(PoisonError::into_inner) {
             kept.mapping.check()?;
         }
@@ -141,7 +140,7 @@ impl Mapped {
     }
 
     /// True if mincore reports every page as resident.
-    pub(super) fn is_untrustworthy(&self, fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    pub(crate) fn is_untrustworthy(&self, fd: BorrowedFd<'_>) -> Result<bool, Errno> {
         let shape = stat::shape(fd)?;
         match self.with(fd, &shape, MappedRange::is_untrustworthy) {
             Ok(answer) => answer,
@@ -155,7 +154,7 @@ impl Mapped {
     ///
     /// # Errors
     /// The reason why the file cannot be mapped again, or mincore is wrong for the new mapping.
-    pub(super) fn with<T>(
+    pub(crate) fn with<T>(
         &self,
         fd: BorrowedFd<'_>,
         shape: &Shape,
@@ -167,7 +166,7 @@ impl Mapped {
         {
             return Ok(look(&kept.mapping));
         }
-        let kept = Kept::new(fd, shape, self.layered)?;
+        let kept = Current::new(fd, shape, self.layered)?;
         if self.checked {
             kept.mapping.check()?;
         }
@@ -186,7 +185,7 @@ impl Mapped {
 /// Counts a mapping among those that are kept. Unmaps the oldest if there are too many.
 fn count(slot: &Arc<Slot>) {
     let Ok(kept) = KEPT.get_or_make(|| Ok::<_, Infallible>(Mutex::default()));
-    let mut kept = lock(kept);
+    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
     kept.push_back(Arc::downgrade(slot));
     if kept.len() > MAX_KEPT
         && let Some(oldest) = kept.pop_front().and_then(|oldest| oldest.upgrade())
@@ -199,12 +198,12 @@ fn count(slot: &Arc<Slot>) {
     }
 }
 
-impl Kept {
-    fn new(fd: BorrowedFd<'_>, shape: &Shape, layered: bool) -> Result<Kept, Failed> {
+impl Current {
+    fn new(fd: BorrowedFd<'_>, shape: &Shape, layered: bool) -> Result<Current, Failed> {
         if !layered {
             let mapping = MappedRange::at_end(fd, shape.size, false)?;
             let valid = Valid::Always;
-            return Ok(Kept { mapping, valid });
+            return Ok(Current { mapping, valid });
         }
         let access = stat::flags(fd).map_err(Failed::Map)? & OFlags::RWMODE;
         let valid = if access != OFlags::RDONLY {
@@ -216,7 +215,7 @@ impl Kept {
         };
         // A file that is open for reading and writing is mapped as it is.
         let mapping = MappedRange::at_end(fd, shape.size, access != OFlags::RDWR)?;
-        Ok(Kept { mapping, valid })
+        Ok(Current { mapping, valid })
     }
 
     fn is_valid(&self, shape: &Shape) -> bool {
@@ -261,13 +260,13 @@ impl MappedRange {
     }
 
     /// Maps a file of `size` bytes that does not lie on overlayfs, if mincore(2) is correct for it.
-    pub(super) fn checked(fd: BorrowedFd<'_>, size: u64) -> Option<MappedRange> {
+    pub(crate) fn checked(fd: BorrowedFd<'_>, size: u64) -> Option<MappedRange> {
         let mapping = MappedRange::at_end(fd, size, false).ok()?;
         mapping.check().is_ok().then_some(mapping)
     }
 
     /// Maps some pages of a file that does not lie on overlayfs.
-    pub(super) fn of_pages(fd: BorrowedFd<'_>, pages: Range<u64>) -> Result<MappedRange, Failed> {
+    pub(crate) fn of_pages(fd: BorrowedFd<'_>, pages: Range<u64>) -> Result<MappedRange, Failed> {
         let bytes = pages.start * page_size()..pages.end * page_size();
         MappedRange::new(fd, &bytes, false)
     }
@@ -307,7 +306,7 @@ impl MappedRange {
     }
 
     /// Calls mincore(2): bit 0 of each byte is set if that page of the file is resident.
-    pub(super) fn look(
+    pub(crate) fn look(
         &self,
         fd: BorrowedFd<'_>,
         pages: Range<u64>,

@@ -9,13 +9,13 @@ use std::cell::OnceCell;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use super::mapped::MappedRange;
-use super::pages::page_size;
+use crate::mapped::MappedRange;
+use crate::pages::page_size;
 use crate::sys::Errno;
 use crate::sys::cast::to_usize;
 use crate::sys::lease;
+use crate::sys::page_cache::{Cachestat, cachestat};
 use crate::sys::reopen::reopen;
-use crate::sys::residency::{Cachestat, cachestat};
 use crate::sys::stat::Shape;
 
 /// Bytes queried by one call of mincore(2), and the size from which splitting has a limit on its
@@ -30,19 +30,19 @@ const CALL: u64 = 15;
 const MAPPING: u64 = 400;
 
 /// A query about a file's pages.
-pub(super) struct Survey<'a> {
-    pub(super) fd: BorrowedFd<'a>,
+pub(crate) struct Survey<'a> {
+    pub(crate) fd: BorrowedFd<'a>,
     /// The mapping for mincore(2); `None` if cachestat(2) is asked.
-    pub(super) mapping: Option<&'a MappedRange>,
+    pub(crate) mapping: Option<&'a MappedRange>,
     /// True if cachestat must not be assisted by mincore.
-    pub(super) alone: bool,
+    pub(crate) alone: bool,
     /// The current shape of the file.
-    pub(super) shape: Shape,
+    pub(crate) shape: Shape,
 }
 
 /// The state of a number of consecutive pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PageState {
+pub(crate) enum PageState {
     Missing,
     Resident,
     /// Not asked about: a large hole.
@@ -61,7 +61,7 @@ impl PageState {
 
 impl Survey<'_> {
     /// The number of resident pages before the first page that is not resident.
-    pub(super) fn prefix(&self, pages: Range<u64>) -> Result<u64, Errno> {
+    pub(crate) fn prefix(&self, pages: Range<u64>) -> Result<u64, Errno> {
         match self.mapping {
             None => self.prefix_counted(pages),
             Some(mapping) => self.prefix_looked_up(mapping, pages),
@@ -69,7 +69,7 @@ impl Survey<'_> {
     }
 
     /// Calls `tell` for all pages in order, with a number of pages and their state.
-    pub(super) fn each(
+    pub(crate) fn each(
         &self,
         pages: Range<u64>,
         tell: &mut dyn FnMut(u64, PageState),
@@ -81,7 +81,7 @@ impl Survey<'_> {
     }
 
     /// The counts of cachestat(2) for these pages.
-    pub(super) fn count(&self, pages: &Range<u64>) -> Result<Cachestat, Errno> {
+    pub(crate) fn count(&self, pages: &Range<u64>) -> Result<Cachestat, Errno> {
         if pages.is_empty() {
             // The kernel interprets a length of 0 as "to the end of the file".
             return Ok(Cachestat::default());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::pages::{page_size, pages};
+use crate::pages::{page_size, pages};
 use crate::sys::cast::to_usize;
 
 /// The bytes at the beginning of a file whose answers are remembered. They take 128 KiB of memory.

@@ -1,0 +1,214 @@
+//! Evictions of windows, and of pages that stay.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::file_windows::FileWindows;
+use super::pages::{is_evicted, is_sure};
+use crate::Probe;
+use crate::sys::descriptor_table::{hold, with_reopened};
+use crate::sys::process::PerProcess;
+use crate::sys::stat;
+
+/// The files that are closed and have pages that could not be evicted yet. Each has a descriptor.
+const MAX_PENDING: usize = 256;
+/// The number of attempts to evict pages that the kernel reads, writes or has locked, and the pause
+/// before and after the first. Each later pause is twice the last: 8 seconds altogether.
+const ATTEMPTS: u32 = 14;
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+
+/// The evictions of this process that are repeated, and a notification that there is another one.
+static RETRIES: PerProcess<(Mutex<Retries>, Condvar)> = PerProcess::new();
+
+#[derive(Debug, Default)]
+struct Retries {
+    pending: Vec<Pending>,
+    /// A worker runs [`retry_evictions`].
+    has_worker: bool,
+}
+
+/// An eviction that is repeated until no page stays.
+#[derive(Debug)]
+struct Pending {
+    /// A descriptor of O_PATH.
+    held: OwnedFd,
+    eviction: Arc<Eviction>,
+    attempts: u32,
+    /// The time of the next attempt.
+    next: Instant,
+}
+
+/// Windows that are to be evicted. Those of which pages stayed are evicted again later, also if it
+/// is dropped before it was run.
+#[derive(Debug)]
+pub struct Eviction {
+    pub(super) file: Arc<FileWindows>,
+    pub(super) windows: Vec<u64>,
+}
+
+impl Eviction {
+    /// Evicts the windows that are not in use once. Dirty pages stay, and the kernel begins to write
+    /// them. Returns true if no page stayed, and no window is in use.
+    pub fn run(&self, probe: &Probe<'_>) -> bool {
+        if !self.file.is_here() {
+            return true;
+        }
+        let size = stat::size(probe.fd());
+        let (unused, in_use, ranges, clock) = {
+            let mut windows = self.file.lock();
+            windows.size = size.unwrap_or(windows.size);
+            windows.end_abandoned();
+            let mut known = self.windows.clone();
+            known.retain(|index| windows.known.contains_key(index));
+            let is_unused = |index: &u64| windows.known.get(index).is_some_and(|it| it.users == 0);
+            let (unused, in_use): (Vec<u64>, Vec<u64>) = known.into_iter().partition(is_unused);
+            let ranges = windows.ranges(&unused);
+            (unused, in_use, ranges, windows.clock)
+        };
+        let mut stayed = BTreeSet::new();
+        for (range, of) in ranges {
+            if !is_evicted(probe, range) {
+                stayed.extend(of);
+            }
+        }
+        let forgets = is_sure(probe);
+        self.file.lock().evicted(&unused, &stayed, clock, forgets);
+        stayed.is_empty() && in_use.is_empty()
+    }
+
+    /// The same in a thread whose descriptors have no effect on locks of the program. `held` is a
+    /// descriptor of O_PATH.
+    pub fn run_elsewhere(self: Arc<Self>, held: &OwnedFd) -> bool {
+        let run = move |fd: &OwnedFd| Probe::new(fd).is_ok_and(|probe| self.run(&probe));
+        with_reopened(held.as_fd(), run).unwrap_or(false)
+    }
+
+    /// Evicts what is left of the windows of a closed file that are not in use. Returns true if no page
+    /// stayed, and no window is in use.
+    fn attempt(&self, probe: &Probe<'_>) -> bool {
+        if !self.file.is_here() {
+            return true;
+        }
+        let size = stat::size(probe.fd());
+        let (windows, unused) = {
+            let mut windows = self.file.lock();
+            windows.size = size.unwrap_or(windows.size);
+            windows.end_abandoned();
+            windows.take_left(&self.windows)
+        };
+        let mut is_clean = unused;
+        for (index, left) in windows {
+            let left = left.evict(probe);
+            is_clean &= left.stayed.is_empty();
+            let mut windows = self.file.lock();
+            // A survey that was made meanwhile may have seen pages that are evicted now.
+            windows.forgotten += 1;
+            if windows.known.contains_key(&index) || left.is_empty() {
+                windows.left.remove(&index);
+            } else {
+                windows.left.insert(index, left);
+            }
+        }
+        is_clean
+    }
+
+    /// Returns true if it evicts at most one window.
+    pub fn is_small(&self) -> bool {
+        self.windows.len() <= 1
+    }
+
+    /// Evicts the windows of a closed file for the first time. Leaves pages that stay to
+    /// [`retry_evictions`]. If this returns true, a worker has to run it.
+    #[must_use]
+    pub fn run_or_defer(self, probe: &Probe<'_>) -> bool {
+        if self.attempt(probe) && is_sure(probe) {
+            self.file.give_up(&self.windows);
+            return false;
+        }
+        self.defer(probe)
+    }
+
+    /// Leaves the eviction of a closed file to [`retry_evictions`]. If this returns true, a worker
+    /// has to run it.
+    #[must_use]
+    pub fn defer(self, probe: &Probe<'_>) -> bool {
+        let held = hold(probe.fd());
+        let (mut retries, news) = retries();
+        let (Ok(held), true) = (held, retries.pending.len() < MAX_PENDING) else {
+            drop(retries);
+            self.file.give_up(&self.windows);
+            return false;
+        };
+        retries.pending.push(Pending {
+            held,
+            eviction: Arc::new(self),
+            attempts: 0,
+            next: Instant::now() + FIRST_PAUSE,
+        });
+        news.notify_one();
+        !std::mem::replace(&mut retries.has_worker, true)
+    }
+}
+
+impl Drop for Eviction {
+    fn drop(&mut self) {
+        if !self.file.is_here() {
+            return;
+        }
+        self.file.lock().stay(&self.windows);
+    }
+}
+
+/// Notes that no worker runs [`retry_evictions`] after all.
+pub fn stop_retrying() {
+    retries().0.has_worker = false;
+}
+
+/// Evicts the pages of closed files until none stays, for some seconds at most: the kernel may
+/// still read ahead, or write what was written.
+pub fn retry_evictions() {
+    let (mut all, news) = retries();
+    while let Some(next) = all.pending.iter().map(|it| it.next).min() {
+        let now = Instant::now();
+        if now < next {
+            let waited = news.wait_timeout(all, next - now);
+            all = waited.unwrap_or_else(PoisonError::into_inner).0;
+            continue;
+        }
+        let due = all.pending.extract_if(.., |it| it.next <= now);
+        let due: Vec<Pending> = due.collect();
+        drop(all);
+        let left: Vec<Pending> = due.into_iter().filter_map(Pending::attempt).collect();
+        all = retries().0;
+        all.pending.extend(left);
+    }
+    all.has_worker = false;
+}
+
+/// Locks the evictions that are repeated.
+fn retries() -> (MutexGuard<'static, Retries>, &'static Condvar) {
+    let make = || Ok::<_, Infallible>((Mutex::default(), Condvar::new()));
+    let Ok((retries, news)) = RETRIES.get_or_make(make);
+    // A panic leaves the list consistent.
+    let retries = retries.lock().unwrap_or_else(PoisonError::into_inner);
+    (retries, news)
+}
+
+impl Pending {
+    /// Evicts once. Returns `None` if it was the last attempt, or no page can stay.
+    fn attempt(mut self) -> Option<Pending> {
+        let eviction = self.eviction.clone();
+        let attempt = move |fd: &OwnedFd| Probe::new(fd).is_ok_and(|it| eviction.attempt(&it));
+        let is_clean = with_reopened(self.held.as_fd(), attempt).unwrap_or(false);
+        self.attempts += 1;
+        if self.attempts == ATTEMPTS || is_clean {
+            self.eviction.file.give_up(&self.eviction.windows);
+            return None;
+        }
+        self.next = Instant::now() + FIRST_PAUSE * (1 << (self.attempts - 1));
+        Some(self)
+    }
+}

@@ -1,0 +1,128 @@
+//! The missing pages of a range, and their eviction.
+
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::fd::AsFd;
+
+use rustix::fs::{Advice, fadvise};
+
+use crate::ranges::Ranges;
+use crate::{Answer, Probe, Source, page_size};
+
+/// The parts of a range that are not resident. Pages after the end of the file are not. `None` if
+/// the kernel does not report residency.
+///
+/// ```
+/// use nowait_residency::{Probe, windows::missing};
+/// let file = std::fs::File::open("Cargo.toml")?;
+/// if let Some(missing) = missing(&Probe::new(&file)?, 0..u64::MAX) {
+///     for range in missing.iter() {
+///         println!("{range:?} is not in the page cache");
+///     }
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn missing(probe: &Probe<'_>, range: Range<u64>) -> Option<Ranges> {
+    let map = probe.page_map(range.clone()).ok()?.known()?;
+    let mut missing = Ranges::default();
+    let mut end = range.start;
+    for resident in map.resident() {
+        missing.add(end..resident.start);
+        end = resident.end.next_multiple_of(page_size());
+    }
+    missing.add(end..range.end);
+    Some(missing)
+}
+
+/// Evicts the clean pages of a range that are not in use: posix_fadvise(2), `POSIX_FADV_DONTNEED`.
+/// The kernel begins to write changed pages, which stay. A range that ends at `u64::MAX` is that to
+/// the end of the file.
+///
+/// # Errors
+/// The errors of posix_fadvise(2).
+pub fn evict(fd: impl AsFd, range: &Range<u64>) -> std::io::Result<()> {
+    let len = match range.end {
+        // A length of 0 means up to the end of the file.
+        u64::MAX => None,
+        end => match NonZeroU64::new(end.saturating_sub(range.start)) {
+            None => return Ok(()),
+            some => some,
+        },
+    };
+    Ok(fadvise(fd, range.start, len, Advice::DontNeed)?)
+}
+
+/// Evicts a range. Returns true if none of its pages is resident afterwards.
+pub(super) fn is_evicted(probe: &Probe<'_>, range: Range<u64>) -> bool {
+    let evicted = evict(probe.fd(), &range);
+    let left = probe.residency(range).ok().and_then(Answer::known);
+    evicted.is_ok() && left.is_none_or(|left| left.cached == 0)
+}
+
+/// Returns true if no page can arrive after an eviction that left none. mincore(2) does not report
+/// pages that are being read.
+pub(super) fn is_sure(probe: &Probe<'_>) -> bool {
+    probe.source() == Ok(Source::Cachestat)
+}
+
+/// The pages that are to be evicted again after an attempt.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Left {
+    /// Those that were resident after it.
+    pub stayed: Ranges,
+    /// Those that mincore(2) has not reported, which may be being read.
+    pub unseen: Ranges,
+}
+
+impl Left {
+    pub fn is_empty(&self) -> bool {
+        self.stayed.is_empty() && self.unseen.is_empty()
+    }
+
+    /// Evicts the pages. Returns those that are to be evicted again.
+    pub fn evict(mut self, probe: &Probe<'_>) -> Left {
+        let mut left = Left::default();
+        self.unseen
+            .iter()
+            .for_each(|it| self.stayed.add(it.clone()));
+        for range in self.stayed.iter() {
+            if is_sure(probe) {
+                if !is_evicted(probe, range.clone()) {
+                    add_resident(&mut left.stayed, probe, range.clone());
+                }
+                continue;
+            }
+            // The pages that were resident are not being read.
+            let before = resident(probe, range.clone());
+            if !is_evicted(probe, range.clone()) {
+                let after = resident(probe, range.clone());
+                after.iter().for_each(|it| left.stayed.add(it.clone()));
+            }
+            let unseen = before.gaps(range.clone());
+            unseen.for_each(|it| left.unseen.add(it));
+        }
+        left
+    }
+}
+
+/// The resident parts of a range.
+fn resident(probe: &Probe<'_>, range: Range<u64>) -> Ranges {
+    let map = probe.page_map(range).ok().and_then(Answer::known);
+    map.iter().flat_map(|map| map.resident()).collect()
+}
+
+/// Adds the resident pages of a range. The counts of cachestat(2) have the pages that are being read,
+/// and page maps may not.
+fn add_resident(ranges: &mut Ranges, probe: &Probe<'_>, range: Range<u64>) {
+    let Some(count) = probe.residency(range.clone()).ok().and_then(Answer::known) else {
+        return ranges.add(range);
+    };
+    let middle = range.start.midpoint(range.end) / page_size() * page_size();
+    if count.cached == 0 {
+    } else if count.cached >= count.pages || middle <= range.start {
+        ranges.add(range);
+    } else {
+        add_resident(ranges, probe, range.start..middle);
+        add_resident(ranges, probe, middle..range.end);
+    }
+}

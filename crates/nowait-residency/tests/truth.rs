@@ -1,0 +1,454 @@
+//! The answers beside mincore(2) on a mapping of root's, on each filesystem, as root and as a user, for files that the
+//! user owns and for files of others. An answer is right, or it is unknown with the reason.
+#![allow(unsafe_code, reason = "a mincore(2) of the test's own")]
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::fs::{self, File, Permissions};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use nowait_residency::source_cache::{Coverage, SourceCache};
+use nowait_residency::{
+    Answer, Probe, Reason, Source, page_map, page_size, residency, residency_of_files,
+    residency_of_ranges, resident_prefix,
+};
+use rustix::fs::{Advice, fadvise};
+use slowdisk::{Filesystem, LoopDevice, Mount, ServedTree, TestMount};
+use tempfile::TempDir;
+
+/// The user nobody.
+const USER: u32 = 65_534;
+const PAGES: u64 = 41;
+/// The pages that are read.
+const CACHED: [Range<u64>; 4] = [0..3, 5..6, 9..17, 39..41];
+
+/// The size of the files, which end within a page.
+fn len() -> u64 {
+    (PAGES - 1) * page_size() + 99
+}
+
+/// A directory on a filesystem, with the file `own` of the user and the file `foreign` of root.
+struct Place {
+    name: &'static str,
+    dir: PathBuf,
+    /// Keeps the filesystem mounted.
+    _keeps: Box<dyn Any>,
+}
+
+/// Makes the two files.
+fn make_files(dir: &Path) {
+    let bytes: Vec<u8> = (0..len()).map(|n| (n / 7) as u8).collect();
+    for name in ["own", "foreign"] {
+        let path = dir.join(name);
+        fs::write(&path, &bytes).unwrap();
+        File::open(&path).unwrap().sync_all().unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+    }
+    chown(dir.join("own"), Some(USER), Some(USER)).unwrap();
+    open_to_all(dir);
+}
+
+/// Lets all users search a directory and those above it.
+fn open_to_all(dir: &Path) {
+    for dir in dir.ancestors() {
+        let mode = fs::metadata(dir).unwrap().permissions().mode();
+        if mode & 0o011 != 0o011 {
+            // The mount point of a filesystem that cannot be changed has its mode already.
+            let _ = fs::set_permissions(dir, Permissions::from_mode(mode | 0o011));
+        }
+    }
+}
+
+fn mounted(name: &'static str, filesystem: Filesystem) -> Option<Place> {
+    if let Err(missing) = filesystem.available() {
+        slowdisk::skip_or_fail(missing);
+        return None;
+    }
+    let mount = TestMount::new(filesystem).unwrap();
+    let dir = mount.path().to_owned();
+    make_files(&dir);
+    Some(Place {
+        name,
+        dir,
+        _keeps: Box::new(mount),
+    })
+}
+
+/// An overlay. The files are in its lower layer, and are copied up if they are `changed`.
+fn overlay(name: &'static str, changed: bool) -> Option<Place> {
+    let base = TestMount::new(Filesystem::Ext4).unwrap();
+    let lower = base.path().join("lower");
+    fs::create_dir(&lower).unwrap();
+    make_files(&lower);
+    let mount = TestMount::overlay(base).unwrap();
+    let dir = mount.path().to_owned();
+    open_to_all(&dir);
+    if changed {
+        for name in ["own", "foreign"] {
+            let file = File::options().write(true).open(dir.join(name)).unwrap();
+            file.write_all_at(b"changed", 0).unwrap();
+            file.sync_all().unwrap();
+        }
+    }
+    Some(Place {
+        name,
+        dir,
+        _keeps: Box::new(mount),
+    })
+}
+
+/// FUSE. If it `passes` reads on, the pages are those of files below it.
+fn fuse(name: &'static str, passes: bool) -> Option<Place> {
+    let base = TestMount::new(Filesystem::Ext4).unwrap();
+    make_files(base.path());
+    let served = match passes {
+        true => ServedTree::passing(base.path()).unwrap(),
+        false => ServedTree::new(base.path(), Duration::ZERO).unwrap(),
+    };
+    let dir = served.path().to_owned();
+    open_to_all(&dir);
+    Some(Place {
+        name,
+        dir,
+        _keeps: Box::new((served, base)),
+    })
+}
+
+/// An image that a program makes, read-only.
+fn image(name: &'static str, make: impl Fn(&Path, &Path) -> Command) -> Option<Place> {
+    let from = TempDir::new().unwrap();
+    make_files(from.path());
+    let at = TempDir::new().unwrap();
+    let (image, on) = (at.path().join("image"), at.path().join("mount"));
+    let Ok(made) = make(from.path(), &image).output() else {
+        slowdisk::skip_or_fail(format!("no program makes an image of {name}"));
+        return None;
+    };
+    assert!(made.status.success(), "{made:?}");
+    let device = LoopDevice::attach(&image).unwrap();
+    fs::create_dir(&on).unwrap();
+    let mount = Mount::new(device.path(), &on, name, "").unwrap();
+    open_to_all(at.path());
+    Some(Place {
+        name,
+        dir: on,
+        _keeps: Box::new((mount, device, at)),
+    })
+}
+
+fn squashfs() -> Option<Place> {
+    image("squashfs", |from, image| {
+        let mut command = Command::new("mksquashfs");
+        command.args([from, image]);
+        command
+    })
+}
+
+fn erofs() -> Option<Place> {
+    image("erofs", |from, image| {
+        let mut command = Command::new("mkfs.erofs");
+        command.args([image, from]);
+        command
+    })
+}
+
+/// The cached pages of a file: mincore(2) of all of it, as root.
+fn truth(path: &Path) -> BTreeSet<u64> {
+    let file = File::open(path).unwrap();
+    let len = len() as usize;
+    let mut resident = [0u8; PAGES as usize];
+    // SAFETY: the mapping is not accessed, and the array has a byte for each of its pages.
+    unsafe {
+        let (kind, fd) = (libc::MAP_SHARED, file.as_raw_fd());
+        let map = libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, kind, fd, 0);
+        assert_ne!(map, libc::MAP_FAILED);
+        assert_eq!(libc::mincore(map, len, resident.as_mut_ptr()), 0);
+        libc::munmap(map, len);
+    }
+    (0..PAGES)
+        .filter(|page| resident[*page as usize] & 1 == 1)
+        .collect()
+}
+
+/// Evicts a file, and reads some of its pages. Which are cached then depends on the filesystem.
+fn arrange(path: &Path) {
+    let file = File::open(path).unwrap();
+    fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    fadvise(&file, 0, None, Advice::Random).unwrap();
+    for run in CACHED {
+        let mut buf = vec![0; ((run.end - run.start) * page_size()) as usize];
+        file.read_at(&mut buf, run.start * page_size()).unwrap();
+    }
+}
+
+/// The value, or the reason why it is unknown.
+type Outcome<T> = Result<T, Reason>;
+
+fn outcome<T>(answer: Answer<T>) -> Outcome<T> {
+    match answer {
+        Answer::Known { value, .. } => Ok(value),
+        Answer::Unknown(reason) => Err(reason),
+    }
+}
+
+/// The answers of all calls about a file: the name of the call, and the cached pages.
+fn answers(path: &Path) -> Vec<(String, Outcome<BTreeSet<u64>>)> {
+    let file = &File::open(path).unwrap();
+    let page = page_size();
+    let pages = |range: Range<u64>| range.start / page..range.end.div_ceil(page);
+    let each: Vec<Range<u64>> = (0..PAGES).map(|n| n * page..(n + 1) * page).collect();
+    let mut all: Vec<(String, Outcome<BTreeSet<u64>>)> = Vec::new();
+
+    let map = outcome(page_map(file, 0..u64::MAX).unwrap());
+    let of_map = map.map(|map| map.resident().flat_map(pages).collect());
+    all.push(("page_map".into(), of_map));
+
+    let sums = outcome(residency_of_ranges(file, &each).unwrap());
+    let of_sums = sums.map(|sums| (0..).zip(sums).filter(|(_, it)| it.cached == 1));
+    let of_sums = of_sums.map(|some| some.map(|(page, _)| page).collect());
+    all.push(("residency_of_ranges".into(), of_sums));
+
+    let prefixes = each.iter().map(|range| {
+        let prefix = outcome(resident_prefix(file, range.start, page).unwrap())?;
+        let within = page.min(len() - range.start);
+        assert!(prefix == 0 || prefix == within, "{prefix} of {within}");
+        Ok((range.start / page, prefix > 0))
+    });
+    let prefixes = prefixes.collect::<Outcome<Vec<_>>>().map(|it| some(&it));
+    all.push(("resident_prefix".into(), prefixes));
+
+    let source = SourceCache::default();
+    let full = each.iter().map(|range| {
+        use std::os::fd::AsFd;
+        match source.ask(file.as_fd(), range.start, page as usize) {
+            Coverage::Unknown(reason) => Err(reason),
+            answer => Ok((range.start / page, answer == Coverage::Full)),
+        }
+    });
+    all.push((
+        "SourceCache".into(),
+        full.collect::<Outcome<Vec<_>>>().map(|it| some(&it)),
+    ));
+
+    let probe = Probe::new(file).unwrap();
+    let is_resident = each.iter().map(|range| {
+        let answer = outcome(probe.is_resident(range.start, page).unwrap())?;
+        Ok((range.start / page, answer))
+    });
+    let is_resident = is_resident.collect::<Outcome<Vec<_>>>();
+    all.push(("is_resident".into(), is_resident.map(|it| some(&it))));
+
+    // These count only: their numbers are compared with that of the map.
+    let whole = outcome(residency(file, 0..u64::MAX).unwrap());
+    let of_path = residency_of_files([path, path]).map(|it| outcome(it.unwrap()));
+    let count = all[0].1.as_ref().map(|it| it.len() as u64);
+    for (name, sum) in [whole]
+        .into_iter()
+        .chain(of_path)
+        .zip(["residency", "first", "second"])
+        .map(|(a, b)| (b, a))
+    {
+        let counted = sum.map(|it| (it.cached, it.pages));
+        assert_eq!(
+            counted.as_ref().ok(),
+            count.ok().map(|it| (it, PAGES)).as_ref(),
+            "{name}"
+        );
+    }
+    all
+}
+
+fn some(pages: &[(u64, bool)]) -> BTreeSet<u64> {
+    let resident = pages.iter().filter(|(_, resident)| *resident);
+    resident.map(|(page, _)| *page).collect()
+}
+
+/// Asks as the user, in a process of its own. Prints the answers.
+#[test]
+#[ignore = "the child of the_answers_are_those_of_mincore"]
+fn asked() {
+    let path = PathBuf::from(std::env::var_os("NOWAIT_TEST_FILE").unwrap());
+    for (name, answer) in answers(&path) {
+        match answer {
+            Ok(pages) => println!("answer {name} {pages:?}"),
+            Err(reason) => println!("unknown {name} {reason:?}"),
+        }
+    }
+}
+
+/// The lines that [`asked`] prints.
+fn answers_of_user(program: &Path, path: &Path) -> Vec<String> {
+    let mut command = Command::new(program);
+    command.args(["--ignored", "--exact", "asked", "--nocapture"]);
+    command.env("NOWAIT_TEST_FILE", path).uid(USER).gid(USER);
+    let done = command.current_dir("/").output().unwrap();
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{done:?}");
+    let is_answer = |line: &&str| line.starts_with("answer ") || line.starts_with("unknown ");
+    text.lines().filter(is_answer).map(str::to_owned).collect()
+}
+
+/// The user may know the residency of files that it owns. Of the files of others the kernel tells nothing, except by a
+/// cachestat(2) of before Linux 6.14.
+fn check(place: &Place, name: &str, program: &Path) -> Result<(), String> {
+    let path = place.dir.join(name);
+    arrange(&path);
+    let before = truth(&path);
+    let of_root = answers(&path);
+    let of_user = answers_of_user(program, &path);
+    // The kernel may reclaim pages meanwhile.
+    if truth(&path) != before {
+        return Err("the pages have changed".into());
+    }
+    let which = format!("{} {name}", place.name);
+    println!("{which}: {} pages, {:?}", before.len(), of_user.first());
+    for (call, answer) in of_root {
+        assert_eq!(answer.as_ref(), Ok(&before), "{which}, {call}, as root");
+    }
+    assert_eq!(of_user.len(), 5, "{which}: {of_user:?}");
+    for line in of_user {
+        let is_right = line.starts_with("answer ") && line.ends_with(&format!("{before:?}"));
+        let may_be_unknown = name == "foreign";
+        assert!(
+            is_right || may_be_unknown && line.starts_with("unknown ") && line.ends_with("NotOurs"),
+            "{which} as a user: {line}, not {before:?}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn the_answers_are_those_of_mincore() {
+    slowdisk::require!(slowdisk::available());
+    let home = TempDir::new().unwrap();
+    open_to_all(home.path());
+    let program = home.path().join("program");
+    slowdisk::copy_program(std::env::current_exe().unwrap(), &program).unwrap();
+    let places: [&dyn Fn() -> Option<Place>; 10] = [
+        &|| mounted("ext4", Filesystem::Ext4),
+        &|| mounted("xfs", Filesystem::Xfs),
+        &|| mounted("btrfs", Filesystem::Btrfs),
+        &|| mounted("tmpfs", Filesystem::Tmpfs),
+        &|| overlay("overlay", false),
+        &|| overlay("overlay, copied up", true),
+        &|| fuse("fuse", false),
+        &|| fuse("fuse, passed on", true),
+        &squashfs,
+        &erofs,
+    ];
+    for place in places.iter().filter_map(|place| place()) {
+        for name in ["own", "foreign"] {
+            let mut tries = 0;
+            while let Err(why) = check(&place, name, &program) {
+                tries += 1;
+                assert!(tries < 100, "{}: {why}", place.name);
+            }
+        }
+    }
+}
+
+/// One mapping of hugetlbfs, a directory and a pipe have no pages that are counted.
+#[test]
+fn what_has_no_pages_is_unknown() {
+    let directory = File::open("/").unwrap();
+    let answer = residency(&directory, 0..u64::MAX).unwrap();
+    assert_eq!(outcome(answer), Err(Reason::NotAFile));
+    let mut files = residency_of_files(["/", "/dev/null", "/nonexistent"]);
+    assert_eq!(
+        outcome(files.next().unwrap().unwrap()),
+        Err(Reason::NotAFile)
+    );
+    assert_eq!(
+        outcome(files.next().unwrap().unwrap()),
+        Err(Reason::NotAFile)
+    );
+    let error = files.next().unwrap().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "residency_of_files /nonexistent: No such file or directory (os error 2)"
+    );
+    assert!(files.next().is_none());
+}
+
+/// A process with a lease for writing. It ends when its standard input is closed.
+fn leased(path: &Path) -> std::process::Child {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+    const HOLDS: &str = "import fcntl, os, signal, sys\n\
+        signal.signal(signal.SIGIO, lambda *_: print('broken', flush=True))\n\
+        fd = os.open(sys.argv[1], os.O_RDWR)\n\
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n\
+        print('held', flush=True)\n\
+        sys.stdin.read()\n\
+        print(fcntl.fcntl(fd, fcntl.F_GETLEASE) == fcntl.F_WRLCK, flush=True)";
+    let mut command = Command::new("/usr/bin/python3");
+    command.args(["-c", HOLDS]).arg(path);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "held\n");
+    child.stdout = Some(output.into_inner());
+    child
+}
+
+/// The holder's descriptor answers, and the lease stays.
+#[test]
+fn a_lease_of_another_process_stays() {
+    let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("file");
+    fs::write(&path, vec![1; len() as usize]).unwrap();
+    let child = leased(&path);
+    let answer = residency_of_files([&path]).next().unwrap().unwrap();
+    match answer {
+        Answer::Known { value, .. } => assert_eq!((value.cached, value.pages), (PAGES, PAGES)),
+        // Without the rights of ptrace(2).
+        Answer::Unknown(reason) => assert_eq!(reason, Reason::Leased),
+    }
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "True\n");
+}
+
+#[test]
+fn many_ranges_are_those_of_each_call() {
+    let file = tempfile::tempfile().unwrap();
+    file.write_all_at(&vec![1; len() as usize], 0).unwrap();
+    let ranges = [
+        0..1,
+        5..70_000,
+        3..3,
+        len()..u64::MAX,
+        1 << 40..1 << 41,
+        0..u64::MAX,
+    ];
+    let sums = residency_of_ranges(&file, &ranges).unwrap();
+    let Answer::Known {
+        value: sums,
+        source,
+    } = sums
+    else {
+        panic!("{sums:?}");
+    };
+    assert_eq!(sums.len(), ranges.len());
+    for (range, sum) in ranges.iter().zip(&sums) {
+        let single = residency(&file, range.clone()).unwrap();
+        assert_eq!(
+            single,
+            Answer::Known {
+                value: *sum,
+                source
+            }
+        );
+    }
+    assert!(matches!(source, Source::Cachestat | Source::Mincore));
+    #[expect(clippy::reversed_empty_ranges)]
+    let wrong = residency_of_ranges(&file, &[0..1, 9..8]).unwrap_err();
+    assert!(wrong.is_invalid_range());
+}
