@@ -18,8 +18,9 @@ use nowait::FileType;
 use nowait::residency::residency;
 use nowait::scan::Batch;
 use nowait::walk::open_beneath;
-use nowait_page_cache::open_for_readahead;
-use rustix::fs::{Advice, OFlags, fadvise, fstat};
+use nowait_page_cache::{begin_to_read, open_for_readahead};
+use nowait_residency::tasks::threads_beside_program;
+use rustix::fs::{OFlags, fstat};
 
 use crate::directory::{Id, positions};
 use crate::file_queue::{File, MIN_OPENED, Queue, Summary};
@@ -35,6 +36,8 @@ struct Shared {
     available: fn() -> u64,
     /// The maximum number of bytes that were read and not yet used.
     budget: OnceLock<u64>,
+    /// The maximum number of threads.
+    max_threads: OnceLock<usize>,
     state: Mutex<Queue>,
     /// Signalled when the program opens files, when files are found, and when readahead ends.
     changed: Condvar,
@@ -47,7 +50,7 @@ struct Shared {
 
 /// The number of cached files in a row after which all are taken to be cached.
 const MIN_CACHED: u32 = 1024;
-/// The maximum number of threads. A thread begins to read a file, and goes on to the next one
+/// The maximum number of threads, unless few tasks are left. A thread begins to read a file, and goes on to the next one
 /// without waiting for the data.
 const MAX_THREADS: usize = 8;
 
@@ -57,6 +60,7 @@ impl Files {
         Files(Arc::new(Shared {
             available,
             budget: OnceLock::new(),
+            max_threads: OnceLock::new(),
             state: Mutex::default(),
             changed: Condvar::new(),
             useless: AtomicBool::new(false),
@@ -69,6 +73,12 @@ impl Files {
     fn budget(&self) -> u64 {
         let ask = || ((self.0.available)() / 10).min(4 << 30);
         *self.0.budget.get_or_init(ask)
+    }
+
+    /// The maximum number of threads. It is asked for when there is a file to be read, too.
+    fn max_threads(&self) -> usize {
+        let ask = || threads_beside_program(MAX_THREADS);
+        *self.0.max_threads.get_or_init(ask)
     }
 
     fn state(&self) -> MutexGuard<'_, Queue> {
@@ -253,7 +263,7 @@ impl Files {
         }
         if state.idle > 0 {
             self.0.changed.notify_one();
-        } else if state.threads < MAX_THREADS {
+        } else if state.threads < self.max_threads() {
             let files = self.clone();
             let thread = std::thread::Builder::new().name("data".to_owned());
             // Nothing is read if the thread cannot be started.
@@ -338,7 +348,7 @@ impl Files {
         if let Some(surveyed) = self.0.given_back.get() {
             SurveyedFile::before_readahead(&file, surveyed);
         }
-        let _ = fadvise(&file, 0, std::num::NonZeroU64::new(len), Advice::WillNeed);
+        begin_to_read(&file, &(0..len));
         false
     }
 

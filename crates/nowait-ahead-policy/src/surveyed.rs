@@ -63,7 +63,7 @@ impl Surveyed {
             (&mut self.parts, other.parts),
             (&mut self.missing, other.missing),
         ] {
-            more.iter().for_each(|range| own.add(range.clone()));
+            more.iter().for_each(|range| own.add(range));
         }
     }
 
@@ -74,9 +74,8 @@ impl Surveyed {
 
     /// The bytes of a file of this size that were resident when they were surveyed.
     pub fn resident(&self, size: u64) -> u64 {
-        self.parts
-            .bytes(size)
-            .saturating_sub(self.missing.bytes(size))
+        let bytes = |set: &Ranges| set.within(0..size).map(|it| it.end - it.start).sum::<u64>();
+        bytes(&self.parts).saturating_sub(bytes(&self.missing))
     }
 }
 

@@ -11,7 +11,8 @@ use nowait_ahead_policy::Learned;
 use nowait_page_cache::Stamp;
 use nowait_residency::cgroup::{Controller, Hierarchy, Version, group_of};
 
-use crate::cache::snapshot::{MAX_RANGES, Snapshot, Writer};
+use crate::cache::snapshot::{FORMAT, Snapshot};
+use crate::file_list::{MAX_RANGES, Uses, Writer, Written};
 use crate::learn::command::Command;
 use crate::learn::profile::{self, FileUse, Profile};
 use crate::proc::{self, Mapping};
@@ -61,7 +62,7 @@ fn parse(text: &[u8]) -> Option<(Vec<Entry>, u64)> {
 }
 
 fn write(entries: &[Entry]) -> Vec<u8> {
-    let mut writer = Writer::new(Vec::new()).unwrap();
+    let mut writer = Writer::new(Vec::new(), &FORMAT, &serde_json::json!({})).unwrap();
     for entry in entries {
         let stamp = Stamp {
             size: entry.size,
@@ -70,7 +71,10 @@ fn write(entries: &[Entry]) -> Vec<u8> {
         };
         let ranges: Vec<_> = entry.ranges.iter().map(|r| (r.start, r.end)).collect();
         let path = Path::new(OsStr::from_bytes(&entry.path));
-        writer.entry(path, &stamp, &ranges).unwrap();
+        let file = Some((&stamp, &ranges[..]));
+        writer
+            .line(&Written::new(path, file, Uses::default()))
+            .unwrap();
     }
     writer.end().unwrap()
 }
@@ -174,10 +178,12 @@ pub fn profile_of_entries(command: Vec<Vec<u8>>, entries: Vec<(Entry, u8, u32)>)
         profile::Entry {
             path: OsStr::from_bytes(&entry.path).into(),
             file: (flags & 1 == 1).then_some(file),
-            listed: flags & 2 == 2,
-            names: flags & 4 == 4,
-            unmounted: flags & 8 == 8,
-            unused,
+            uses: Uses {
+                listed: flags & 2 == 2,
+                names: flags & 4 == 4,
+                unmounted: flags & 8 == 8,
+                unused,
+            },
         }
     };
     let words: Vec<_> = command.into_iter().map(OsString::from_vec).collect();

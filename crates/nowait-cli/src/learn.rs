@@ -246,7 +246,7 @@ fn show(store: &Store, name: &OsStr, as_json: bool) -> Result<ExitCode, Problem>
     writeln!(out, "{:>7} {:>6} PATH", "BYTES", "RANGES")?;
     for entry in &profile.entries {
         let path = shown(entry.path.as_os_str());
-        let note = match entry.unused {
+        let note = match entry.uses.unused {
             0 => String::new(),
             runs => format!(" (not used in {})", plural(runs.into(), "run")),
         };
@@ -256,8 +256,8 @@ fn show(store: &Store, name: &OsStr, as_json: bool) -> Result<ExitCode, Problem>
                 writeln!(out, "{bytes:>7} {ranges:>6} {path}{note}")?;
             }
             None => {
-                let what = match (entry.names, entry.listed) {
-                    _ if entry.unmounted => "unmounted",
+                let what = match (entry.uses.names, entry.uses.listed) {
+                    _ if entry.uses.unmounted => "unmounted",
                     (true, _) => "all inodes",
                     (false, true) => "names",
                     (false, false) => "look-up",

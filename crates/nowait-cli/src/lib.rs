@@ -9,6 +9,7 @@ mod demo;
 pub mod doctor;
 mod du;
 mod evict;
+mod file_list;
 mod file_time;
 mod fincore;
 #[cfg(fuzzing)]

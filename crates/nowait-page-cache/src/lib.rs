@@ -16,11 +16,11 @@ mod evict;
 mod examine;
 mod file_ref;
 mod holes;
+mod operations;
 mod populate;
 mod prefetch;
 pub mod proc;
 mod pseudo;
-mod ranges;
 mod read_ahead;
 mod reporter;
 mod seen_inodes;
@@ -36,6 +36,7 @@ pub use evict::{
 pub use examine::examine;
 pub use file_ref::{FileRef, OpenError, TreeRoot, open_for_readahead};
 pub use holes::data_ranges;
+pub use populate::begin_to_read;
 pub use prefetch::{
     Allowed, Budget, Limits, Prefetcher, Progress, Recount, Request, Selection, Stamp, Stopped,
     Summary, engine,

@@ -1,7 +1,9 @@
-//! Reads data into the page cache without copying it.
+//! Reads data into the page cache without copying it: [`populate`] waits for the data, and
+//! [`begin_to_read`] does not.
 //!
 //! ```text
-//!  file ─► splice(2): references to pages ─► pipe ─► splice(2) ─► /dev/null
+//!  populate:       file ─► splice(2): references to pages ─► pipe ─► splice(2) ─► /dev/null
+//!  begin_to_read:  posix_fadvise(2), POSIX_FADV_WILLNEED
 //! ```
 //! splice(2) reads as read(2) does: the kernel reads ahead, and a page that is in the pipe was in the
 //! page cache without an error. The copy that it spares takes most of the processor time of a read,
@@ -9,17 +11,20 @@
 
 use std::cell::RefCell;
 use std::fs::File;
+use std::num::NonZero;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-use rustix::fs::{FileType, OFlags, major, minor};
+use rustix::fs::{Advice, FileType, OFlags, fadvise, major, minor};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
 /// The size of a pipe in bytes. The kernel reads as many bytes at once as the pipe holds. The pipes of
 /// 64 threads are a quarter of what a user without privileges may have (/proc/sys/fs/pipe-user-pages-soft).
 const PIPE: usize = 256 << 10;
+/// The bytes of one advice: the kernel reads at least so many, and not more than a disk takes at once.
+const ADVISED: usize = 128 << 10;
 /// The size of the buffer for files that do not support splice(2), in bytes.
 const BUFFER: usize = 256 << 10;
 
@@ -68,6 +73,15 @@ pub fn populate(file: impl AsFd, null: Option<&File>, range: Range<u64>) -> Resu
         }
     }
     Ok(at - range.start)
+}
+
+/// Begins to read a range into the page cache, and does not wait for the data. A program that reads it
+/// earlier waits itself. Errors are those of the later read.
+pub fn begin_to_read(file: impl AsFd, range: &Range<u64>) {
+    for start in range.clone().step_by(ADVISED) {
+        let end = range.end.min(start + ADVISED as u64);
+        let _ = fadvise(&file, start, NonZero::new(end - start), Advice::WillNeed);
+    }
 }
 
 /// Reads from `at` until `end` or the end of the file by a pipe, which is made if there is none.

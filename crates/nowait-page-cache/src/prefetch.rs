@@ -27,18 +27,16 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::fs::File;
 use std::ops::Range;
-use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use nowait::buffer::{Buffer, Limit, downcast};
-use nowait::engine::{LocalEngine, Options, Wait};
-use nowait::op::{Call, Kind, Op, Read};
+use nowait::engine::{LocalEngine, Options};
+use nowait::op::{Kind, Op, Read};
 use nowait::read::NowaitPolicy;
 use nowait::residency::page_size;
 use nowait::{Completion, Handle, IoBufExt};
 use rustix::fs::Stat;
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 
 pub use budget::{Allowed, Budget};
 pub use limits::Limits;
@@ -52,6 +50,7 @@ use requested::Requested;
 use sample::Sample;
 
 use crate::file_ref::{FileRef, OpenError, waiting};
+use crate::operations::{Answer, OpenLimit, Operations, call};
 use crate::reporter::Reporter;
 use crate::seen_inodes::SeenInodes;
 use crate::stop::Stop;
@@ -97,7 +96,7 @@ pub struct Prefetcher<'a> {
     reporter: &'a dyn Reporter,
     progress: &'a mut dyn FnMut(Progress),
     stop: &'a Stop,
-    engine: LocalEngine,
+    operations: Operations<Work>,
     budget: Budget,
     rate_limit: RateLimit,
     collected: Vec<Request>,
@@ -107,20 +106,13 @@ pub struct Prefetcher<'a> {
     /// The numbers of jobs that may have pieces to be read.
     ready: VecDeque<u64>,
     last_number: u64,
-    /// The purpose of each operation in flight, by its user data.
-    slots: Vec<Option<Work>>,
-    free: Vec<usize>,
     /// The number of files that are being opened.
     opening: usize,
     /// The number of files that the next operation opens; see [`MAX_OPENS`].
     opens_per_call: usize,
-    /// The maximum number of files that are open or being opened. It is lowered if the process or
-    /// the system has no more descriptors, and raised with each finished file.
-    max_open: usize,
-    /// The initial value of `max_open`.
-    most_open: usize,
+    /// The number of files that may be open or being opened.
+    open_limit: OpenLimit,
     buffers: Vec<Vec<u8>>,
-    ops: Vec<Op>,
     /// The number of missing bytes for which reads were started.
     bytes_started: u64,
     bytes_at_last_check: u64,
@@ -133,12 +125,11 @@ pub struct Prefetcher<'a> {
 type Opened = (Vec<Result<(File, Stat), OpenError>>, Duration);
 
 /// The purpose of an operation.
-#[derive(Debug)]
 enum Work {
     /// Opens several files, one after the other.
     Open {
         requests: Vec<Request>,
-        opened: Receiver<Opened>,
+        opened: Answer<Opened>,
         /// True if no other file is open: there is no shortage that a finished file would end.
         alone: bool,
     },
@@ -173,15 +164,11 @@ impl<'a> Prefetcher<'a> {
         progress: &'a mut dyn FnMut(Progress),
         stop: &'a Stop,
     ) -> Prefetcher<'a> {
-        let depth = limits.operations();
-        // A file takes two descriptors while it is opened, and the walk takes up to a quarter of
-        // them, too.
-        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let most_open = (descriptors / 4).clamp(1, depth as u64) as usize;
         let budget = Budget::new(limits.budget);
         Prefetcher {
             summary: Summary::new(&engine, &limits),
             rate_limit: RateLimit::new(limits.rate),
+            open_limit: OpenLimit::new(limits.operations()),
             budget,
             limits,
             seen,
@@ -189,20 +176,15 @@ impl<'a> Prefetcher<'a> {
             reporter,
             progress,
             stop,
-            engine,
+            operations: Operations::new(engine),
             collected: Vec::new(),
             requests: VecDeque::new(),
             jobs: HashMap::new(),
             ready: VecDeque::new(),
             last_number: 0,
-            slots: (0..depth).map(|_| None).collect(),
-            free: (0..depth).rev().collect(),
             opening: 0,
             opens_per_call: 1,
-            max_open: most_open,
-            most_open,
             buffers: Vec::new(),
-            ops: Vec::with_capacity(depth),
             bytes_started: 0,
             bytes_at_last_check: 0,
             sample: Sample::default(),
@@ -248,7 +230,7 @@ impl<'a> Prefetcher<'a> {
     }
 
     fn is_busy(&self) -> bool {
-        !self.requests.is_empty() || !self.jobs.is_empty() || self.engine.in_flight() > 0
+        !self.requests.is_empty() || !self.jobs.is_empty() || self.operations.in_flight() > 0
     }
 
     /// Queues the collected requests by inode number, which is roughly the order on the device.
@@ -260,29 +242,17 @@ impl<'a> Prefetcher<'a> {
 
     /// One round: submits as many operations as there are free slots, and processes completions.
     fn step(&mut self) {
-        while !self.free.is_empty() {
+        while self.operations.have_room() {
             let Some((op, work)) = self.next() else { break };
-            if let Some(slot) = self.free.pop() {
-                self.slots[slot] = Some(work);
-                self.ops.push(op.user_data(slot as u64));
-            }
+            self.operations.push(op, work);
         }
-        self.engine.submit_batch(&mut self.ops);
-        let mut done = Vec::new();
-        let wait = self.rate_limit.wait();
-        if self.engine.in_flight() > 0 {
-            let wait = if wait.is_zero() {
-                POLL_INTERVAL
-            } else {
-                wait.min(POLL_INTERVAL)
-            };
-            // Fails only in a forked child, which has no operations in flight.
-            let _ = self.engine.reap(&mut done, Wait::UpTo(wait));
-        } else {
-            std::thread::sleep(wait.min(POLL_INTERVAL));
-        }
-        for completion in done {
-            self.done(completion);
+        self.operations.submit();
+        let wait = match self.rate_limit.wait() {
+            Duration::ZERO if self.operations.in_flight() > 0 => POLL_INTERVAL,
+            wait => wait.min(POLL_INTERVAL),
+        };
+        for (work, completion) in self.operations.reap(wait) {
+            self.done(work, completion);
         }
         self.check();
         self.show();
@@ -296,31 +266,28 @@ impl<'a> Prefetcher<'a> {
         }
         // The number of open files is bounded, and so are descriptors and memory.
         let open = self.jobs.len() + self.opening;
-        let room = self.max_open.saturating_sub(open);
+        let room = self.open_limit.get().saturating_sub(open);
         let count = self.requests.len().min(self.opens_per_call).min(room);
         let requests: Vec<Request> = self.requests.drain(..count).collect();
         if requests.is_empty() {
             return None;
         }
-        let (sender, receiver) = mpsc::sync_channel(1);
         let files: Vec<FileRef> = requests
             .iter()
             .map(|request| request.file.clone())
             .collect();
         // Each of these calls may wait for a device or a server.
-        let call = Call::new(move || {
+        let (op, opened) = call(move || {
             let begin = Instant::now();
-            let opened = FileRef::open_all(&files);
-            drop(sender.send((opened, begin.elapsed())));
-            Ok(0)
+            (FileRef::open_all(&files), begin.elapsed())
         });
         self.opening += count;
         let work = Work::Open {
             requests,
-            opened: receiver,
-            alone: self.max_open == 1,
+            opened,
+            alone: self.open_limit.get() == 1,
         };
-        Some((call.into(), work))
+        Some((op, work))
     }
 
     /// The next piece that the rate and the budget allow.
@@ -378,12 +345,7 @@ impl<'a> Prefetcher<'a> {
     }
 
     /// Processes one completion.
-    fn done(&mut self, completion: Completion) {
-        let slot = completion.op.get_user_data() as usize;
-        let Some(work) = self.slots.get_mut(slot).and_then(Option::take) else {
-            return;
-        };
-        self.free.push(slot);
+    fn done(&mut self, work: Work, completion: Completion) {
         let result = completion
             .result
             .map_err(|e| errno(&e).unwrap_or(Errno::IO));
@@ -397,13 +359,11 @@ impl<'a> Prefetcher<'a> {
                 _,
             ) => {
                 self.opening -= requests.len();
-                // The channel is empty if the call was not made, because no worker can be started.
-                // This thread then opens the files itself.
                 let here = || {
                     let files = requests.iter().map(|request| request.file.open());
                     (files.collect(), Duration::ZERO)
                 };
-                let (opened, took): Opened = opened.try_recv().unwrap_or_else(|_| here());
+                let (opened, took) = opened.take(here);
                 if took < FAST_CALL {
                     self.opens_per_call =
                         (requests.len() * 2).clamp(self.opens_per_call, MAX_OPENS);
@@ -432,7 +392,7 @@ impl<'a> Prefetcher<'a> {
     /// Puts back a file that could not be opened for lack of descriptors or memory. It is opened
     /// when fewer files are open.
     fn postpone(&mut self, request: Request) {
-        self.max_open = self.max_open.min(self.jobs.len() + self.opening).max(1);
+        self.open_limit.shortage(self.jobs.len() + self.opening);
         self.requests.push_front(request);
     }
 
@@ -527,7 +487,7 @@ impl<'a> Prefetcher<'a> {
             self.reporter
                 .note(path, &"the file shrank while it was read");
         }
-        self.max_open = (self.max_open + 1).min(self.most_open);
+        self.open_limit.closed();
         self.count(&job);
         if let Some(first) = job.first {
             self.sample
@@ -578,11 +538,9 @@ impl<'a> Prefetcher<'a> {
     fn interrupt(&mut self) {
         self.summary.interrupted = true;
         let end = Instant::now() + GRACE_PERIOD;
-        let mut done = Vec::new();
-        while self.engine.in_flight() > 0 && Instant::now() < end {
-            let _ = self.engine.reap(&mut done, Wait::UpTo(POLL_INTERVAL));
-            for completion in done.drain(..) {
-                self.done(completion);
+        while self.operations.in_flight() > 0 && Instant::now() < end {
+            for (work, completion) in self.operations.reap(POLL_INTERVAL) {
+                self.done(work, completion);
             }
         }
         self.ready.clear();

@@ -23,10 +23,10 @@ use shared::Shared;
 
 use crate::file_ref::FileRef;
 use crate::prefetch::Allowed;
-use crate::ranges::Ranges;
 use crate::reporter::Reporter;
 use crate::stop::Stop;
 use crate::visit::{Given, Kinds, given, visit};
+use nowait_residency::ranges::Ranges;
 
 /// A file or directory, and the ranges to be read, in any order; `None` for all.
 pub type Chosen = (PathBuf, Option<Vec<Range<u64>>>);

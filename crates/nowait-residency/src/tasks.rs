@@ -13,6 +13,18 @@ pub fn tasks_left() -> Option<u64> {
     of_groups.into_iter().chain(of_user()).min()
 }
 
+/// At least one of these threads, and otherwise at most a quarter of the tasks that may still be created: a
+/// program beside this process needs the others.
+pub fn threads_beside_program(threads: usize) -> usize {
+    threads_within(threads, tasks_left())
+}
+
+fn threads_within(threads: usize, left: Option<u64>) -> usize {
+    const PART: u64 = 4;
+    let most = left.map_or(threads as u64, |left| left / PART);
+    threads.min((most as usize).max(1))
+}
+
 /// The number by RLIMIT_NPROC, which does not limit the tasks of root.
 fn of_user() -> Option<u64> {
     let limit = getrlimit(Resource::Nproc).current?;
@@ -32,6 +44,12 @@ mod tests {
     use rustix::fs::Uid;
     use rustix::process::{Rlimit, setrlimit};
     use rustix::thread::set_thread_uid;
+
+    #[test]
+    fn most_tasks_are_left_to_the_program() {
+        let threads = [None, Some(1000), Some(40), Some(0)].map(|left| threads_within(32, left));
+        assert_eq!(threads, [32, 32, 10, 1]);
+    }
 
     #[test]
     fn a_user_has_a_limit_and_root_has_none() {

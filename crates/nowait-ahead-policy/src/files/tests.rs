@@ -1,5 +1,7 @@
 //! Tests of the readahead of data.
 
+use rustix::fs::{Advice, fadvise};
+
 use super::*;
 use std::collections::HashMap;
 use std::mem::MaybeUninit;

@@ -15,7 +15,8 @@ use nowait_page_cache::{FileRef, LOOK, OpenError, SeenInodes, Stamp};
 use rustix::fs::{FileType, Stat};
 use tempfile::NamedTempFile;
 
-use super::snapshot::{self, MAX_RANGES, Snapshot, Writer};
+use super::snapshot::{self, FORMAT, Snapshot};
+use crate::file_list::{MAX_RANGES, Uses, Writer, Written};
 use crate::messages::{Messages, say};
 use crate::name::{DisplayPath, plural};
 use crate::paths::{Kinds, Paths};
@@ -231,7 +232,8 @@ fn save<W: Write>(
     let mut progress = Progress::of_files();
     let messages = Messages::beside(&progress);
     let mut saver = Saver {
-        writer: Writer::new(BufWriter::new(out)).map_err(failed)?,
+        writer: Writer::new(BufWriter::new(out), &FORMAT, &serde_json::json!({}))
+            .map_err(failed)?,
         messages: &messages,
         seen: SeenInodes::new(args.paths.may_overlap()),
         own,
@@ -327,7 +329,9 @@ impl<W: Write> Saver<'_, W> {
                 return Ok(());
             }
             self.bytes += ranges.iter().map(|(from, to)| to - from).sum::<u64>();
-            self.writer.entry(&path, &stamp, &ranges)?;
+            let file = Some((&stamp, &ranges[..]));
+            self.writer
+                .line(&Written::new(&path, file, Uses::default()))?;
         }
     }
 }

@@ -9,15 +9,13 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::num::NonZeroU64;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use nowait_page_cache::{Allowed, Budget, FileRef, Stamp, proc};
-use nowait_residency::tasks::tasks_left;
-use rustix::fs::{Advice, AtFlags, Dir, DirEntry, FileType, Mode, OFlags, open, statat};
+use nowait_page_cache::{Allowed, Budget, FileRef, Stamp, begin_to_read, proc};
+use nowait_residency::tasks::threads_beside_program;
+use rustix::fs::{AtFlags, Dir, DirEntry, FileType, Mode, OFlags, open, statat};
 
 use super::profile::{Entry, FileUse, Profile};
 
@@ -37,12 +35,8 @@ pub struct Loaded {
 }
 
 const THREADS: usize = 32;
-/// The part of the tasks that may still be created: the program needs the others.
-const PART_OF_TASKS: u64 = 4;
 /// So many paths are opened in the order of their inode numbers.
 const WINDOW: usize = 128;
-/// The kernel reads at least so many bytes for one advice, and not more than a disk takes at once.
-const ADVISED: u64 = 128 << 10;
 /// A file that was replaced is loaded as a whole if it is not larger.
 const REPLACED: u64 = 256 << 10;
 /// The part of the available memory that is loaded.
@@ -112,7 +106,7 @@ pub fn load(profile: &Profile, directory: &Path, is_over: impl Fn() -> bool + Sy
     if !is_cached {
         std::thread::scope(|scope| {
             let threads = THREADS.min(loader.items.len().div_ceil(4));
-            let threads = threads_within(threads, tasks_left());
+            let threads = threads_beside_program(threads);
             for _ in 0..threads {
                 let thread = std::thread::Builder::new().name("load".to_owned());
                 // With fewer threads it takes longer.
@@ -134,16 +128,10 @@ pub fn load(profile: &Profile, directory: &Path, is_over: impl Fn() -> bool + Sy
     }
 }
 
-/// At least one of these threads, and otherwise at most a part of the tasks that may still be created.
-fn threads_within(threads: usize, left: Option<u64>) -> usize {
-    let most = left.map_or(threads as u64, |left| left / PART_OF_TASKS);
-    threads.min((most as usize).max(1))
-}
-
 /// The work in order: a directory comes before its files. The program unmounts some filesystems: an open file there would
 /// make umount(2) fail.
 fn items<'a>(profile: &'a Profile, directory: &Path) -> Vec<Item<'a>> {
-    let unmounted = profile.entries.iter().filter(|entry| entry.unmounted);
+    let unmounted = profile.entries.iter().filter(|entry| entry.uses.unmounted);
     let unmounted: Vec<PathBuf> = unmounted.map(|it| directory.join(&it.path)).collect();
     let is_loaded = |entry: &&Entry| {
         let path = directory.join(&entry.path);
@@ -158,7 +146,7 @@ fn items<'a>(profile: &'a Profile, directory: &Path) -> Vec<Item<'a>> {
     let mut numbers: HashMap<PathBuf, usize> = HashMap::new();
     for entry in entries {
         let path = directory.join(&entry.path);
-        let is_directory = entry.listed || entry.names;
+        let is_directory = entry.uses.listed || entry.uses.names;
         let of = match path.parent() {
             Some(parent) if !is_directory => parent,
             _ => &path,
@@ -168,14 +156,14 @@ fn items<'a>(profile: &'a Profile, directory: &Path) -> Vec<Item<'a>> {
             items.len() - 1
         });
         if let Some(file) = &entry.file {
-            let used = match entry.unused {
+            let used = match entry.uses.unused {
                 0 => Used::InLastRun,
                 _ => Used::Before,
             };
             items.push(Item::File(path, file, used));
         } else if let Item::Directory(_, used) = &mut items[number] {
-            used.is_listed |= entry.listed;
-            used.is_crowded |= entry.names;
+            used.is_listed |= entry.uses.listed;
+            used.is_crowded |= entry.uses.names;
             used.names
                 .extend(entry.path.file_name().filter(|_| !is_directory));
         }
@@ -257,35 +245,27 @@ impl Loader<'_> {
             false if whole.end <= REPLACED => std::slice::from_ref(&whole),
             false => &[],
         };
-        for part in ranges.iter().flat_map(parts) {
-            let len = part.end - part.start;
-            let take = |left: u64| left.checked_sub(len);
+        for range in ranges {
+            let len = range.end - range.start;
+            let take = |left: u64| Some(left.saturating_sub(len));
             let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
-            if self.left.fetch_update(success, failure, take).is_err() {
+            let left = self.left.fetch_update(success, failure, take);
+            let len = len.min(left.unwrap_or(0));
+            if len == 0 {
                 break;
             }
-            let _ = rustix::fs::fadvise(&file, part.start, NonZeroU64::new(len), Advice::WillNeed);
+            begin_to_read(&file, &(range.start..range.start + len));
             self.bytes.fetch_add(len, Ordering::Relaxed);
         }
         is_same
     }
 }
 
-fn parts(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
-    let end = range.end;
-    let starts = (range.start..end).step_by(ADVISED as usize);
-    starts.map(move |start| start..end.min(start + ADVISED))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::file_list::Uses;
 
-    #[test]
-    fn most_tasks_are_left_to_the_program() {
-        let threads = [None, Some(1000), Some(40), Some(0)].map(|left| threads_within(32, left));
-        assert_eq!(threads, [32, 32, 10, 1]);
-    }
+    use super::*;
 
     #[test]
     fn names_are_looked_up_by_directory() {
@@ -294,11 +274,17 @@ mod tests {
             ..Entry::default()
         };
         let listed = |path: &str| Entry {
-            listed: true,
+            uses: Uses {
+                listed: true,
+                ..Uses::default()
+            },
             ..entry(path)
         };
         let crowded = |path: &str| Entry {
-            names: true,
+            uses: Uses {
+                names: true,
+                ..Uses::default()
+            },
             ..entry(path)
         };
         let entries = vec![
@@ -340,13 +326,5 @@ mod tests {
             found,
             expected.map(|(path, names, a, b)| (path.into(), names.into(), a, b))
         );
-    }
-
-    #[test]
-    fn the_parts_of_a_range_are_advised_one_by_one() {
-        let all: Vec<Range<u64>> = parts(&(5..2 * ADVISED + 6)).collect();
-        let second = 5 + ADVISED;
-        let third = second + ADVISED;
-        assert_eq!(all, [5..second, second..third, third..third + 1]);
     }
 }

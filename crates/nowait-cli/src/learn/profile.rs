@@ -1,10 +1,8 @@
 //! A profile: what a program has used in its last runs. The reader does not trust its input.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::{OsStr, OsString};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::ops::Range;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -14,8 +12,8 @@ use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
 use super::command::Command;
-use crate::cache::snapshot::check_ranges;
-use crate::name::{Name, bytes_of};
+use crate::file_list::{self, Format, Listed, Reader, Uses, Writer, Written};
+use crate::name::Name;
 
 /// The description of the format for `--help`.
 pub const JSON_FORMAT: &str = r#"A profile is JSON, one value per line:
@@ -24,17 +22,21 @@ pub const JSON_FORMAT: &str = r#"A profile is JSON, one value per line:
   {"path": "/absolute/or/relative", "size": BYTES, "inode": N,
    "mtime": [SECONDS, NANOSECONDS], "ranges": [[FROM, TO], ...],
    "listed": true, "names": true, "unmounted": true, "unused": N}
-  {"end": {"lines": N}}
+  {"end": {"files": LINES}}
 "digest" is the SHA-256 of the program and its arguments, each followed by a zero byte. After the first
-line, there is one with "path" for each path that the program has used, in the order of the first use. Paths
+line, there is one of LINES with "path" for each path that the program has used, in the order of the first use. Paths
 below the working directory are relative to it. Only opened files have "size", "inode", "mtime" and
 "ranges", which are the bytes that were read or mapped. "listed": the names of the directory were listed.
 "names": many names of the directory were looked up. "unmounted": a filesystem was unmounted at this path,
 and nothing below it is loaded. "unused": the number of runs since the last use. For
 a path that is not UTF-8, "path_hex" has its bytes in hexadecimal."#;
 
-const FORMAT: &str = "nowait learn";
-const VERSION: u64 = 2;
+const FORMAT: Format = Format {
+    name: "nowait learn",
+    version: 2,
+    kind: "profile",
+    remedy: "learn it again",
+};
 /// The maximum size of a profile in bytes.
 pub const MAX_SIZE: u64 = 64 << 20;
 /// A path that was not used in so many runs is forgotten.
@@ -69,14 +71,7 @@ pub struct Entry {
     pub path: PathBuf,
     /// Of a file that was opened.
     pub file: Option<FileUse>,
-    /// The names of the directory were listed.
-    pub listed: bool,
-    /// Many names of the directory were looked up.
-    pub names: bool,
-    /// A filesystem was unmounted here. A file that is open there would make umount(2) fail.
-    pub unmounted: bool,
-    /// The number of runs since the last use.
-    pub unused: u32,
+    pub uses: Uses,
 }
 
 /// The used parts of a file.
@@ -88,11 +83,9 @@ pub struct FileUse {
     pub ranges: Vec<Range<u64>>,
 }
 
-/// The first line as it is written.
+/// The keys of the first line, as they are written.
 #[derive(Serialize)]
 struct WrittenHeader<'a> {
-    format: &'a str,
-    version: u64,
     #[serde(flatten)]
     program: Name<'a>,
     digest: &'a str,
@@ -100,83 +93,15 @@ struct WrittenHeader<'a> {
     updated: u64,
 }
 
-/// The first line as it is read.
-#[derive(Deserialize)]
+/// The keys of the first line, as they are read.
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Header {
-    format: String,
-    version: u64,
     path: Option<String>,
     path_hex: Option<String>,
-    #[serde(default)]
     digest: String,
-    #[serde(default)]
     runs: u64,
-    #[serde(default)]
     updated: u64,
-}
-
-/// An entry as it is written.
-#[derive(Serialize)]
-struct Written<'a> {
-    #[serde(flatten)]
-    name: Name<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    size: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    inode: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mtime: Option<(i64, u32)>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ranges: Option<Vec<(u64, u64)>>,
-    #[serde(skip_serializing_if = "is_false")]
-    listed: bool,
-    #[serde(skip_serializing_if = "is_false")]
-    names: bool,
-    #[serde(skip_serializing_if = "is_false")]
-    unmounted: bool,
-    #[serde(skip_serializing_if = "is_zero")]
-    unused: u32,
-}
-
-#[derive(Serialize, Deserialize)]
-struct End {
-    lines: usize,
-}
-
-/// Any line but the first, as it is read.
-#[derive(Deserialize)]
-struct Line {
-    end: Option<End>,
-    path: Option<String>,
-    path_hex: Option<String>,
-    size: Option<u64>,
-    inode: Option<u64>,
-    mtime: Option<(i64, u32)>,
-    ranges: Option<Vec<(u64, u64)>>,
-    #[serde(default)]
-    listed: bool,
-    #[serde(default)]
-    names: bool,
-    #[serde(default)]
-    unmounted: bool,
-    #[serde(default)]
-    unused: u32,
-}
-
-#[allow(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-fn is_false(value: &bool) -> bool {
-    !value
-}
-
-#[allow(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-fn is_zero(value: &u32) -> bool {
-    *value == 0
 }
 
 impl Profile {
@@ -199,37 +124,21 @@ impl Profile {
     /// # Errors
     /// Of the writer.
     pub fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
-        write_line(
-            out,
-            &WrittenHeader {
-                format: FORMAT,
-                version: VERSION,
-                program: Name::of(&self.command.program),
-                digest: &self.command.digest,
-                runs: self.runs,
-                updated: self.updated,
-            },
-        )?;
+        let header = WrittenHeader {
+            program: Name::of(&self.command.program),
+            digest: &self.command.digest,
+            runs: self.runs,
+            updated: self.updated,
+        };
+        let mut list = Writer::new(out, &FORMAT, &header)?;
         for entry in &self.entries {
-            let file = entry.file.as_ref();
             let pair = |range: &Range<u64>| (range.start, range.end);
-            write_line(
-                out,
-                &Written {
-                    name: Name::of(&entry.path),
-                    size: file.map(|file| file.stamp.size),
-                    inode: file.map(|file| file.stamp.inode),
-                    mtime: file.map(|file| file.stamp.mtime),
-                    ranges: file.map(|file| file.ranges.iter().map(pair).collect()),
-                    listed: entry.listed,
-                    names: entry.names,
-                    unmounted: entry.unmounted,
-                    unused: entry.unused,
-                },
-            )?;
+            let ranges = |file: &FileUse| file.ranges.iter().map(pair).collect::<Vec<_>>();
+            let file = entry.file.as_ref().map(|file| (&file.stamp, ranges(file)));
+            let file = file.as_ref().map(|(stamp, ranges)| (*stamp, &ranges[..]));
+            list.line(&Written::new(&entry.path, file, entry.uses))?;
         }
-        let lines = self.entries.len();
-        write_line(out, &serde_json::json!({ "end": End { lines } }))
+        list.end().map(drop)
     }
 
     /// Reads a profile.
@@ -237,48 +146,26 @@ impl Profile {
     /// # Errors
     /// A description of what is wrong.
     pub fn read(input: impl Read) -> Result<Profile, String> {
-        let mut lines = BufReader::new(input.take(MAX_SIZE)).split(b'\n');
-        let mut next = || match lines.next() {
-            Some(Ok(line)) => Ok(line),
-            Some(Err(e)) => Err(e.to_string()),
-            None => Err(cut_off()),
-        };
-        let header: Header =
-            serde_json::from_slice(&next()?).map_err(|e| format!("it is no profile: {e}"))?;
-        if header.format != FORMAT {
-            return Err("it is no profile".to_owned());
-        }
-        if header.version != VERSION {
-            let version = header.version;
-            return Err(format!(
-                "it has version {version}, and this program supports {VERSION}"
-            ));
-        }
-        let program = read_path(header.path, header.path_hex)?.unwrap_or_default();
+        let input = BufReader::new(input.take(MAX_SIZE));
+        let (header, mut list): (Header, _) =
+            Reader::new(input, &FORMAT).map_err(|e| e.to_string())?;
+        let program = file_list::path(header.path, header.path_hex)?.unwrap_or_default();
         let mut profile = Profile {
             command: Command {
-                program: OsString::from_vec(program).into(),
+                program,
                 digest: header.digest,
             },
             runs: header.runs,
             updated: header.updated,
             entries: Vec::new(),
         };
-        loop {
-            let number = profile.entries.len() + 2;
-            let wrong = |why: &dyn std::fmt::Display| format!("line {number}: {why}");
-            let line: Line = serde_json::from_slice(&next()?).map_err(|e| match e.is_eof() {
-                true => cut_off(),
-                false => wrong(&e),
-            })?;
-            if let Some(end) = line.end {
-                return match end.lines == profile.entries.len() {
-                    true => Ok(profile),
-                    false => Err(wrong(&"lines are missing")),
-                };
-            }
-            profile.entries.push(line.entry().map_err(|e| wrong(&e))?);
+        while let Some(listed) = list.next().map_err(|e| e.to_string())? {
+            let Listed { path, file, uses } =
+                listed.map_err(|why| format!("line {}: {why}", list.line()))?;
+            let file = file.map(|(stamp, ranges)| FileUse { stamp, ranges });
+            profile.entries.push(Entry { path, file, uses });
         }
+        Ok(profile)
     }
 
     /// Adds a run. `directory` was the working directory of the program.
@@ -311,10 +198,13 @@ impl Profile {
             let path = short(path, directory);
             old.remove(path);
             match self.entries.iter_mut().find(|entry| entry.path == path) {
-                Some(entry) => entry.unmounted = true,
+                Some(entry) => entry.uses.unmounted = true,
                 None => self.entries.push(Entry {
                     path: path.to_owned(),
-                    unmounted: true,
+                    uses: Uses {
+                        unmounted: true,
+                        ..Uses::default()
+                    },
                     ..Entry::default()
                 }),
             }
@@ -322,8 +212,8 @@ impl Profile {
         // A run may have ended early, or have needed less.
         let mut rest: Vec<Entry> = old.into_values().collect();
         rest.iter_mut()
-            .for_each(|entry| entry.unused = entry.unused.saturating_add(1));
-        rest.retain(|entry| entry.unused < FORGOTTEN_AFTER);
+            .for_each(|entry| entry.uses.unused = entry.uses.unused.saturating_add(1));
+        rest.retain(|entry| entry.uses.unused < FORGOTTEN_AFTER);
         rest.sort_by(|a, b| a.path.cmp(&b.path));
         self.entries.extend(rest);
     }
@@ -370,9 +260,12 @@ impl Entry {
     fn of(short: PathBuf, path: &Path, used: &Use) -> Entry {
         let mut entry = Entry {
             path: short,
-            listed: used.is_listed,
-            names: used.is_looked_into,
-            ..Entry::default()
+            uses: Uses {
+                listed: used.is_listed,
+                names: used.is_looked_into,
+                ..Uses::default()
+            },
+            file: None,
         };
         if !used.is_opened {
             return entry;
@@ -390,9 +283,9 @@ impl Entry {
 
     /// Adds what earlier runs have used of the same path.
     fn add(&mut self, before: Entry) {
-        self.listed |= before.listed;
-        self.names |= before.names;
-        self.unmounted |= before.unmounted;
+        self.uses.listed |= before.uses.listed;
+        self.uses.names |= before.uses.names;
+        self.uses.unmounted |= before.uses.unmounted;
         let (Some(now), Some(old)) = (&mut self.file, before.file) else {
             return;
         };
@@ -429,49 +322,11 @@ fn rounded(parts: &[Range<u64>], size: u64) -> Vec<Range<u64>> {
     ranges
 }
 
-/// The bytes of a path. `None` if it is missing.
-fn read_path(text: Option<String>, hexadecimal: Option<String>) -> Result<Option<Vec<u8>>, String> {
-    match hexadecimal {
-        Some(hex) => Ok(Some(bytes_of(&hex).ok_or("path_hex is not hexadecimal")?)),
-        None => Ok(text.map(String::into_bytes)),
-    }
-}
-
-impl Line {
-    fn entry(self) -> Result<Entry, String> {
-        let path = read_path(self.path, self.path_hex)?.ok_or("there is no path")?;
-        if path.is_empty() || path.contains(&0) || path.len() >= libc::PATH_MAX as usize {
-            return Err("the path is none".to_owned());
-        }
-        let file = match (self.size, self.inode, self.mtime, self.ranges) {
-            (Some(size), Some(inode), Some(mtime), Some(ranges)) => Some(FileUse {
-                stamp: Stamp { size, mtime, inode },
-                ranges: check_ranges(&ranges, size)?,
-            }),
-            _ => None,
-        };
-        Ok(Entry {
-            path: OsStr::from_bytes(&path).into(),
-            file,
-            listed: self.listed,
-            names: self.names,
-            unmounted: self.unmounted,
-            unused: self.unused,
-        })
-    }
-}
-
-fn cut_off() -> String {
-    "it is cut off".to_owned()
-}
-
-fn write_line(out: &mut impl Write, value: &impl Serialize) -> std::io::Result<()> {
-    serde_json::to_writer(&mut *out, value)?;
-    out.write_all(b"\n")
-}
-
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     fn written(profile: &Profile) -> Vec<u8> {
@@ -498,12 +353,18 @@ mod tests {
             entries: vec![
                 Entry {
                     file: Some(FileUse { stamp, ranges }),
-                    unused: 2,
+                    uses: Uses {
+                        unused: 2,
+                        ..Uses::default()
+                    },
                     ..entry(b"/a")
                 },
                 Entry {
-                    listed: true,
-                    names: true,
+                    uses: Uses {
+                        listed: true,
+                        names: true,
+                        ..Uses::default()
+                    },
                     ..entry(b"b/\xff")
                 },
                 entry(b"/no\nfile"),
@@ -525,8 +386,10 @@ mod tests {
         let entry = |path: &str| Entry {
             path: path.into(),
             file: Some(whole.clone()),
-            unused: u32::MAX,
-            ..Entry::default()
+            uses: Uses {
+                unused: u32::MAX,
+                ..Uses::default()
+            },
         };
         let profile = Profile {
             runs: u64::MAX,
@@ -561,7 +424,7 @@ mod tests {
             ("4096", "400000"),
             ("[0,4096]", "[4096,0]"),
             ("\"/a\"", "\"\\u0000\""),
-            ("\"lines\":3", "\"lines\":4"),
+            ("\"files\":3", "\"files\":4"),
             ("path_hex\":\"", "path_hex\":\"x"),
         ] {
             let changed = text.replacen(from, to, 1);
@@ -652,7 +515,10 @@ mod tests {
         profile.learn(&learned(&paths), Path::new("/"));
         let expected = Entry {
             path: "/d".into(),
-            names: true,
+            uses: Uses {
+                names: true,
+                ..Uses::default()
+            },
             ..Entry::default()
         };
         assert_eq!(profile.entries, [expected]);

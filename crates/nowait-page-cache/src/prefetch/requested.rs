@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use rustix::fs::Stat;
 
-use crate::ranges::Ranges;
+use nowait_residency::ranges::Ranges;
 
 /// Ranges of files, by device and inode.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl Requested {
         known.several_names = file.st_nlink > 1;
         let ranges: Ranges = ranges.into_iter().collect();
         let fresh = ranges.without(&known.ranges);
-        ranges.iter().for_each(|range| known.ranges.insert(range));
+        ranges.iter().for_each(|range| known.ranges.add(range));
         fresh.iter().collect()
     }
 

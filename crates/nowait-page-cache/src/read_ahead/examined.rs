@@ -13,8 +13,8 @@ use rustix::fs::{Advice, SeekFrom, Stat, major, minor};
 
 use crate::file_ref::{FileRef, OpenError, waiting};
 use crate::holes::{data_from, hole_from};
-use crate::ranges::Ranges;
 use crate::stop::Stop;
+use nowait_residency::ranges::Ranges;
 
 /// The number of bytes that are queried at once. It bounds the memory of a query.
 const WINDOW: u64 = 256 << 20;
@@ -92,7 +92,7 @@ impl Examined {
         let map = match probe.page_map(window.clone())? {
             Answer::Known { value, .. } => value,
             Answer::Unknown(reason) => {
-                self.unknown.insert(window);
+                self.unknown.add(window);
                 self.reason = Some(reason);
                 return Ok(());
             }
@@ -100,8 +100,8 @@ impl Examined {
         for run in map.runs() {
             let within = run.range.start.max(window.start)..run.range.end.min(window.end);
             match run.resident {
-                true => self.cached.insert(within),
-                false => self.missing.insert(within),
+                true => self.cached.add(within),
+                false => self.missing.add(within),
             }
         }
         Ok(())
@@ -129,7 +129,7 @@ impl Examined {
             others
                 .without(&known)
                 .iter()
-                .for_each(|range| own.insert(range));
+                .for_each(|range| own.add(range));
         }
         self.reason = self.reason.or(other.reason);
         self.size = self.size.max(other.size);

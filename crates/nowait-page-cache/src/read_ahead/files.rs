@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::examined::Examined;
-use crate::ranges::Ranges;
+use nowait_residency::ranges::Ranges;
 
 /// The maximum length of a read in bytes.
 pub const MAX_READ: u64 = 1 << 20;
@@ -81,7 +81,7 @@ impl Files {
                     return number;
                 };
                 let unread = Arc::make_mut(&mut file.examined).add(&examined);
-                unread.iter().for_each(|range| file.unread.insert(range));
+                unread.iter().for_each(|range| file.unread.add(range));
                 (number, unread)
             }
         };
@@ -170,7 +170,7 @@ impl Files {
     /// Adds bytes that were read.
     pub fn read(&mut self, number: usize, range: Range<u64>) {
         if let Some(file) = self.files.get_mut(&number) {
-            file.read.insert(range);
+            file.read.add(range);
         }
     }
 
@@ -191,7 +191,7 @@ impl Files {
     /// part.
     pub fn use_bytes(&mut self, number: usize, range: Range<u64>, position: u64) {
         if let Some(file) = self.files.get_mut(&number) {
-            file.used.insert(range);
+            file.used.add(range);
             self.position = Some(Place {
                 file: number,
                 at: position,

@@ -10,18 +10,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
-use std::num::NonZero;
-use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-use nowait::engine::{LocalEngine, Wait};
-use nowait::op::{Call, Op};
+use nowait::Handle;
+use nowait::op::Op;
 use nowait::residency::residency;
-use nowait::{Completion, Handle};
 use rustix::fs::Advice;
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 
 use super::depth::{self, Depth};
 use super::examined::Examined;
@@ -29,11 +25,12 @@ use super::files::{Files, MAX_READ, Piece, Place};
 use super::follower::Follower;
 use super::shared::{Shared, Work};
 use crate::file_ref::{FileRef, OpenError};
-use crate::populate::{null, populate};
+use crate::operations::{Answer, OpenLimit, Operations, call, descriptors};
+use crate::populate::{begin_to_read, null, populate};
 use crate::prefetch::{Budget, Limits, Stopped, engine};
-use crate::ranges::Ranges;
 use crate::reporter::Reporter;
 use crate::stop::LOOK;
+use nowait_residency::ranges::Ranges;
 
 /// The maximum number of files that are being examined.
 const MAX_EXAMINED: usize = 32;
@@ -56,7 +53,7 @@ const WINDOW: u64 = 8 << 20;
 pub struct Reader<'a> {
     shared: &'a Shared,
     reporter: &'a dyn Reporter,
-    engine: LocalEngine,
+    operations: Operations<Operation>,
     budget: Budget,
     depth: Depth,
     follower: Follower,
@@ -66,18 +63,11 @@ pub struct Reader<'a> {
     added: usize,
     /// The number of files that are being examined.
     examining: usize,
-    /// The maximum number of files that are open or being examined. It is lowered if the process or the
-    /// system has no more descriptors, and raised with each file that is closed.
-    max_open: usize,
-    /// The initial value of `max_open`.
-    most_open: usize,
+    /// The number of files that may be open or being examined.
+    open_limit: OpenLimit,
     /// The open files that have unread bytes or reads in flight.
     open: HashMap<usize, Open>,
-    /// The purpose of each operation in flight, by its user data.
-    slots: Vec<Option<Operation>>,
-    free: Vec<usize>,
     reads: usize,
-    ops: Vec<Op>,
     /// /dev/null.
     null: Option<Arc<File>>,
     /// The number of missing bytes for which reads were started.
@@ -105,9 +95,9 @@ type Examination = Result<(Examined, Handle), OpenError>;
 
 /// The purpose of an operation.
 enum Operation {
-    Examine(Unexamined, Receiver<Examination>),
+    Examine(Unexamined, Answer<Examination>),
     /// The number of bytes that were read; `None` if the program has read them itself.
-    Read(Piece, Receiver<Result<Option<u64>, Errno>>),
+    Read(Piece, Answer<Result<Option<u64>, Errno>>),
 }
 
 impl<'a> Reader<'a> {
@@ -116,34 +106,27 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// If no engine can be made, for example for lack of memory or threads.
     pub fn new(shared: &'a Shared, reporter: &'a dyn Reporter) -> nowait::Result<Reader<'a>> {
-        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let most_open = (descriptors / 4).clamp(1, MAX_OPEN as u64) as usize;
         let operations = (depth::LARGEST + MAX_EXAMINED) as u64;
         let limits = Limits {
-            depth: (descriptors / DESCRIPTORS).clamp(1, operations) as u32,
+            depth: (descriptors() / DESCRIPTORS).clamp(1, operations) as u32,
             budget: shared.budget,
             ..Limits::default()
         };
         let engine = engine(&limits)?;
-        let slots = engine.depth();
         let now = Instant::now();
         Ok(Reader {
             shared,
             reporter,
-            engine,
+            operations: Operations::new(engine),
             budget: Budget::new(limits.budget),
             depth: Depth::new(now),
             follower: Follower::new(now),
             unexamined: VecDeque::new(),
             added: 0,
             examining: 0,
-            max_open: most_open,
-            most_open,
+            open_limit: OpenLimit::new(MAX_OPEN),
             open: HashMap::new(),
-            slots: (0..slots).map(|_| None).collect(),
-            free: (0..slots).rev().collect(),
             reads: 0,
-            ops: Vec::new(),
             null: null().map(Arc::new),
             started: 0,
             checked: 0,
@@ -178,12 +161,9 @@ impl<'a> Reader<'a> {
         while self.is_busy() && !self.shared.stop.asked() {
             self.step(LOOK);
         }
-        let mut done = Vec::new();
-        while self.engine.in_flight() > 0 {
-            // Fails only in a forked child, which has no operations in flight.
-            let _ = self.engine.reap(&mut done, Wait::For(1));
-            for completion in done.drain(..) {
-                self.done(completion);
+        while self.operations.in_flight() > 0 {
+            for (operation, _) in self.operations.reap_one() {
+                self.done(operation);
             }
         }
     }
@@ -197,7 +177,7 @@ impl<'a> Reader<'a> {
         // Data that the program uses later is not wasted.
         let follows = !self.fits(&work.files) && self.started > 0;
         !self.unexamined.is_empty()
-            || self.engine.in_flight() > 0
+            || self.operations.in_flight() > 0
             || work.files.has_unread()
             || follows
     }
@@ -207,20 +187,8 @@ impl<'a> Reader<'a> {
         self.submit();
         let now = Instant::now();
         let wait = wait.min(self.follower.wait(now));
-        let mut done = Vec::new();
-        if self.engine.in_flight() > 0 {
-            let wait = if wait.is_zero() {
-                Wait::No
-            } else {
-                Wait::UpTo(wait)
-            };
-            // Fails only in a forked child, which has no operations in flight.
-            let _ = self.engine.reap(&mut done, wait);
-        } else {
-            std::thread::sleep(wait);
-        }
-        for completion in done {
-            self.done(completion);
+        for (operation, _) in self.operations.reap(wait) {
+            self.done(operation);
         }
         let mut work = self.files();
         if self.started - self.checked >= CHECK_INTERVAL {
@@ -240,31 +208,25 @@ impl<'a> Reader<'a> {
     }
 
     fn submit(&mut self) {
-        while !self.free.is_empty()
+        while self.operations.have_room()
             && let Some((op, operation)) = self.next_examination()
         {
-            self.push(op, operation);
+            self.operations.push(op, operation);
         }
-        while !self.free.is_empty() && self.reads < self.depth.get() {
+        while self.operations.have_room() && self.reads < self.depth.get() {
             let Some((op, operation)) = self.next_read() else {
                 self.depth.restart(Instant::now());
                 break;
             };
-            self.push(op, operation);
+            self.operations.push(op, operation);
         }
-        self.engine.submit_batch(&mut self.ops);
-    }
-
-    fn push(&mut self, op: Op, operation: Operation) {
-        if let Some(slot) = self.free.pop() {
-            self.slots[slot] = Some(operation);
-            self.ops.push(op.user_data(slot as u64));
-        }
+        self.operations.submit();
     }
 
     /// Examines the next file, which may wait for a device or a server.
     fn next_examination(&mut self) -> Option<(Op, Operation)> {
-        let is_full = |reader: &Self| reader.open.len() + reader.examining >= reader.max_open;
+        let is_full =
+            |reader: &Self| reader.open.len() + reader.examining >= reader.open_limit.get();
         if self.unexamined.is_empty()
             || self.examining >= MAX_EXAMINED
             || is_full(self) && !self.leave_one()
@@ -272,14 +234,9 @@ impl<'a> Reader<'a> {
             return None;
         }
         let next = self.unexamined.pop_front()?;
-        let (sender, receiver) = mpsc::sync_channel(1);
-        let examine = self.examination(&next);
-        let call = Call::new(move || {
-            drop(sender.send(examine()));
-            Ok(0)
-        });
+        let (op, examined) = call(self.examination(&next));
         self.examining += 1;
-        Some((call.into(), Operation::Examine(next, receiver)))
+        Some((op, Operation::Examine(next, examined)))
     }
 
     /// The call that examines a file.
@@ -318,13 +275,8 @@ impl<'a> Reader<'a> {
         open.reads += 1;
         self.reads += 1;
         self.started += piece.missing;
-        let (sender, receiver) = mpsc::sync_channel(1);
-        let read = reading(open, self.null.clone(), &piece);
-        let call = Call::new(move || {
-            let _ = sender.send(read());
-            Ok(0)
-        });
-        Some((call.into(), Operation::Read(piece, receiver)))
+        let (op, read) = call(reading(open, self.null.clone(), &piece));
+        Some((op, Operation::Read(piece, read)))
     }
 
     /// The place to be read next, or `None` while nothing may be read.
@@ -356,20 +308,13 @@ impl<'a> Reader<'a> {
         (2 * in_flight).max(WINDOW).min(self.budget.max() / 4)
     }
 
-    /// Processes one completion.
-    fn done(&mut self, completion: Completion) {
-        let slot = completion.op.get_user_data() as usize;
-        let Some(operation) = self.slots.get_mut(slot).and_then(Option::take) else {
-            return;
-        };
-        self.free.push(slot);
-        // A channel is empty if the call was not made, because no worker can be started. This thread
-        // makes it then.
+    /// Processes a completed operation.
+    fn done(&mut self, operation: Operation) {
         match operation {
             Operation::Examine(file, examined) => {
                 self.examining -= 1;
                 let here = self.examination(&file);
-                let examined = examined.try_recv().unwrap_or_else(|_| here());
+                let examined = examined.take(here);
                 self.examined(file, examined);
             }
             Operation::Read(piece, read) => {
@@ -379,7 +324,7 @@ impl<'a> Reader<'a> {
                 };
                 open.reads -= 1;
                 let here = reading(open, self.null.clone(), &piece);
-                let read = read.try_recv().unwrap_or_else(|_| here());
+                let read = read.take(here);
                 self.arrived(&piece, read);
             }
         }
@@ -391,7 +336,7 @@ impl<'a> Reader<'a> {
             Ok(examined) => examined,
             // It is examined when fewer files are open.
             Err(why) if why.is_shortage() && self.open.len() + self.examining > 0 => {
-                self.max_open = (self.open.len() + self.examining).min(self.max_open);
+                self.open_limit.shortage(self.open.len() + self.examining);
                 return self.unexamined.push_front(file);
             }
             Err(why) => return file.file.failed(self.reporter, why),
@@ -450,7 +395,7 @@ impl<'a> Reader<'a> {
         }
         if is_read {
             self.open.remove(&piece.file);
-            self.max_open = (self.max_open + 1).min(self.most_open);
+            self.open_limit.closed();
         }
     }
 }
@@ -474,8 +419,7 @@ fn reading(
         if is_random {
             // All of it is in flight at once. Where the kernel reads ahead, this would take single pages
             // in place of large folios.
-            let len = NonZero::new(range.end - range.start);
-            let _ = rustix::fs::fadvise(&handle, range.start, len, Advice::WillNeed);
+            begin_to_read(&handle, &range);
         }
         populate(&handle, null.as_deref(), range.clone()).map(Some)
     }

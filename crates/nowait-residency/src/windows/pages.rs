@@ -82,9 +82,7 @@ impl Left {
     /// Evicts the pages. Returns those that are to be evicted again.
     pub fn evict(mut self, probe: &Probe<'_>) -> Left {
         let mut left = Left::default();
-        self.unseen
-            .iter()
-            .for_each(|it| self.stayed.add(it.clone()));
+        self.unseen.iter().for_each(|it| self.stayed.add(it));
         for range in self.stayed.iter() {
             if is_sure(probe) {
                 if !is_evicted(probe, range.clone()) {
@@ -96,7 +94,7 @@ impl Left {
             let before = resident(probe, range.clone());
             if !is_evicted(probe, range.clone()) {
                 let after = resident(probe, range.clone());
-                after.iter().for_each(|it| left.stayed.add(it.clone()));
+                after.iter().for_each(|it| left.stayed.add(it));
             }
             let unseen = before.gaps(range.clone());
             unseen.for_each(|it| left.unseen.add(it));

@@ -94,10 +94,10 @@ impl Windows {
             ..Window::default()
         });
         if window.surveyed == gap.start {
-            missing.iter().for_each(|it| window.missing.add(it.clone()));
+            missing.iter().for_each(|it| window.missing.add(it));
             // Pages that were left when the file was closed were not resident before.
             let left = self.left.get(&index).into_iter();
-            let stayed = left.flat_map(|left| left.stayed.within(&gap));
+            let stayed = left.flat_map(|left| left.stayed.within(gap.clone()));
             stayed.for_each(|it| window.missing.add(it));
             window.surveyed = gap.end;
             window
@@ -261,7 +261,7 @@ impl Windows {
                 continue;
             };
             for range in window.missing.iter() {
-                let mut range = range.clone();
+                let mut range = range;
                 // The folio at the end of the file may extend beyond it.
                 if range.end == window.surveyed && self.size <= window.surveyed {
                     range.end = (index + 1) * WINDOW;
