@@ -327,6 +327,9 @@ impl Line {
     fn listed(self) -> Result<Listed, String> {
         let missing = |what: &str| format!("the entry has no {what}");
         let path = path(self.path, self.path_hex)?.ok_or_else(|| missing("path"))?;
+        if path.as_os_str().is_empty() {
+            return Err("the path is empty".into());
+        }
         let of_file = [
             self.size.is_some(),
             self.mtime.is_some(),
@@ -368,9 +371,7 @@ pub fn path(text: Option<String>, hexadecimal: Option<String>) -> Result<Option<
         (Some(path), None) => path.into_bytes(),
         (None, None) => return Ok(None),
     };
-    if bytes.is_empty() {
-        Err("the path is empty".into())
-    } else if bytes.len() > PATH_MAX {
+    if bytes.len() > PATH_MAX {
         Err(format!("the path is longer than {PATH_MAX} bytes"))
     } else if bytes.contains(&0) {
         Err("the path contains a NUL byte".into())
