@@ -71,6 +71,10 @@ directory=${CARGO_TARGET_DIR:-target}
 run_miri() {
     MIRIFLAGS="-Zmiri-strict-provenance -Zmiri-disable-isolation ${MIRIFLAGS:-}" \
         cargo +nightly miri test -p nowait --lib --all-features --target-dir "$directory/miri"
+    # The other modules of this crate ask the kernel.
+    MIRIFLAGS="-Zmiri-strict-provenance -Zmiri-disable-isolation ${MIRIFLAGS:-}" \
+        cargo +nightly miri test -p nowait-residency --lib --target-dir "$directory/miri" -- \
+        process:: page_map:: remembered:: table::
 }
 
 # What the kernel reads and writes is not seen: neither tool notices a ring that writes to freed memory, or

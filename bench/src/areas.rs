@@ -2,6 +2,7 @@
 
 mod ahead;
 mod aio;
+mod asks;
 mod directories;
 pub mod iops;
 mod keep_cache;
@@ -56,6 +57,9 @@ pub enum Area {
     /// The cost of each call: the table of `nowait doctor`, repeated, with medians and spread
     #[command(after_help = syscalls::AFTER)]
     Syscalls(Deferred<syscalls::Args>),
+    /// How long it takes to ask how much of files is in the page cache
+    #[command(after_help = asks::AFTER)]
+    Asks(Deferred<asks::Args>),
     /// How often a page that was reported as cached is gone when it is read
     #[command(after_help = residency::AFTER)]
     Race(Deferred<residency::Args>),
@@ -123,6 +127,7 @@ impl Area {
             Area::Hitrate(args) => &|stop| hitrate::run(args, stop),
             Area::Mix(args) => &|stop| mix::run(args, stop),
             Area::Syscalls(args) => &|stop| syscalls::run(args, stop),
+            Area::Asks(args) => &|stop| asks::run(args, stop),
             Area::Race(args) => &|stop| residency::run(args, stop),
             Area::Dir(args) => &|stop| directories::run(args, stop),
             Area::Iops(args) => &|stop| iops::run(args, stop),

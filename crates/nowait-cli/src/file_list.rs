@@ -2,7 +2,7 @@
 //! trust its input.
 //!
 //! ```text
-//!  {"format": …, "version": …}   {"path": …, "ranges": …} …   {"end": {"files": the number of lines between}}
+//!  {"format": …, "version": …}   {"path": …, "ranges": …} …   {"end": {…: the number of lines between}}
 //! ```
 //! A list is JSON, one value per line, and is never held in memory as a whole.
 
@@ -27,6 +27,8 @@ pub struct Format {
     pub version: u64,
     /// The kind of list, in messages.
     pub kind: &'static str,
+    /// The key of the number of lines in the last line.
+    pub count: &'static str,
     /// The remedy for a list that cannot be read, in messages.
     pub remedy: &'static str,
 }
@@ -106,9 +108,8 @@ struct Line {
     unused: u32,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 struct End {
-    /// Profiles of earlier programs say "lines".
     #[serde(alias = "lines")]
     files: u64,
 }
@@ -160,6 +161,7 @@ impl<'a> Written<'a> {
 /// Writes a list.
 pub struct Writer<W: Write> {
     out: W,
+    count: &'static str,
     lines: u64,
 }
 
@@ -169,7 +171,11 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Of the writer.
     pub fn new(out: W, format: &Format, more: &impl Serialize) -> io::Result<Writer<W>> {
-        let mut writer = Writer { out, lines: 0 };
+        let mut writer = Writer {
+            out,
+            count: format.count,
+            lines: 0,
+        };
         let (format, version) = (format.name, format.version);
         writer.json(&Header {
             format,
@@ -193,8 +199,8 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Of the writer.
     pub fn end(mut self) -> io::Result<W> {
-        let files = self.lines;
-        self.json(&serde_json::json!({ "end": End { files } }))?;
+        let (count, lines) = (self.count, self.lines);
+        self.json(&serde_json::json!({ "end": { count: lines } }))?;
         self.out.flush()?;
         Ok(self.out)
     }

@@ -60,6 +60,12 @@ impl Display for Problem {
     }
 }
 
+impl From<nowait_residency::Error> for Problem {
+    fn from(error: nowait_residency::Error) -> Problem {
+        nowait::Error::from(error).into()
+    }
+}
+
 impl From<nowait::Error> for Problem {
     fn from(error: nowait::Error) -> Problem {
         Problem::Failed(error.to_string())

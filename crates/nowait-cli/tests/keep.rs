@@ -634,7 +634,9 @@ fn a_filesystem_that_is_mounted_again_is_kept_again() {
             keep.status()["total"]["resident_estimated"] == (2 + round) * MIB
         });
         // The directories are watched again.
-        let new = cold(tree.join(format!("new-{round}")), MIB);
+        // A file that is made here could be read before it is evicted.
+        let new = tree.join(format!("new-{round}"));
+        fs::rename(cold(mount.path().join("other"), MIB), &new).unwrap();
         wait_cached(&new, MIB);
         fs::rename(cold(mount.path().join("other"), MIB), &paths[1]).unwrap();
         wait_cached(&paths[1], MIB);

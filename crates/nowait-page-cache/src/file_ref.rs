@@ -22,11 +22,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use nowait::Handle;
 use nowait::scan::{Dir, DirEntry};
 use nowait::walk::Opener;
+use nowait_residency::device;
 use nowait_residency::leases::Lease;
 use rustix::fs::{Access, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use crate::device;
 use crate::reporter::Reporter;
 
 /// The place of a file. The file may be removed or replaced before it is opened.

@@ -11,7 +11,6 @@
 //! may be used.
 
 mod batches;
-pub mod device;
 mod evict;
 mod examine;
 mod file_ref;
@@ -36,6 +35,7 @@ pub use evict::{
 pub use examine::examine;
 pub use file_ref::{FileRef, OpenError, TreeRoot, open_for_readahead};
 pub use holes::data_ranges;
+pub use nowait_residency::device;
 pub use populate::begin_to_read;
 pub use prefetch::{
     Allowed, Budget, Limits, Prefetcher, Progress, Recount, Request, Selection, Stamp, Stopped,

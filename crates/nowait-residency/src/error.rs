@@ -68,6 +68,14 @@ impl Error {
         self.errno.map(Errno::raw_os_error)
     }
 
+    /// The kind that the standard library has for the errno.
+    pub fn kind(&self) -> io::ErrorKind {
+        match self.errno() {
+            Some(errno) => io::Error::from_raw_os_error(errno).kind(),
+            None => io::ErrorKind::InvalidInput,
+        }
+    }
+
     /// Returns true if the range ends before it begins, or beyond `u64`.
     pub fn is_invalid_range(&self) -> bool {
         self.errno.is_none()
@@ -98,10 +106,6 @@ impl std::error::Error for Error {}
 
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
-        let kind = match error.errno() {
-            Some(errno) => io::Error::from_raw_os_error(errno).kind(),
-            None => io::ErrorKind::InvalidInput,
-        };
-        io::Error::new(kind, error)
+        io::Error::new(error.kind(), error)
     }
 }

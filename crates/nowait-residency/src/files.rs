@@ -1,9 +1,9 @@
 //! Files at paths, one after the other.
 //!
 //! ```text
-//!  statx(2) ─► a regular file? ─► under lease? ─► open(2) ─► is its mount known to be plain?
-//!                                                  yes: cachestat(2) of the whole file
-//!                                                  no:  as any other file, and remember the mount
+//!  statx(2) ─► a regular file? ─► under lease? ─► open(2) ─► statx(2): the same? ─► is its mount known to be plain?
+//!                                                            yes: cachestat(2) of the whole file
+//!                                                            no:  as any other file, and remember the mount
 //! ```
 
 use std::collections::HashSet;
@@ -12,15 +12,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, fstat, makedev, open, statx,
+    AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, fstat, fstatfs, makedev, open, statx,
 };
 
 use crate::answer::{Answer, Reason, Source};
+use crate::device::is_that_of_stat;
 use crate::error::{Error, Result};
 use crate::leases::Leases;
 use crate::probe::{Probe, Residency};
 use crate::sys::Errno;
-use crate::sys::page_cache::cachestat;
+use crate::sys::page_cache::{Cachestat, cachestat};
 
 const NAME: &str = "residency_of_files";
 
@@ -28,7 +29,9 @@ const NAME: &str = "residency_of_files";
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 /// The [`residency`](crate::residency) of whole files at paths, in their order. Symbolic links are
-/// followed. A file that is not regular is not opened. Each file costs four system calls.
+/// followed. A file that is not regular is not opened, unless it gets the path of a regular one
+/// between two calls. A file costs five system calls if cachestat(2) answers for its filesystem
+/// (Linux 6.8; before, and for other files, it costs as many as a [`Probe`]).
 ///
 /// No lease of another process is broken (fcntl(2), `F_SETLEASE`), as far as /proc/locks lists it:
 /// a file with a lease for writing is asked by its holder's descriptor, which needs the rights of
@@ -73,21 +76,27 @@ struct Files {
 
 impl Files {
     fn ask(&mut self, path: &Path) -> Result<Answer<Residency>, Errno> {
-        let fields = StatxFlags::BASIC_STATS | MNT_ID_UNIQUE;
-        let stat = statx(CWD, path, AtFlags::empty(), fields)?;
-        if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile {
+        let fields = StatxFlags::TYPE | StatxFlags::INO;
+        let named = statx(CWD, path, AtFlags::empty(), fields)?;
+        if !is_regular(&named) {
             return Ok(Answer::Unknown(Reason::NotAFile));
         }
-        let opened = match self.leases.has(id(&stat)) {
+        let opened = match self.leases.has(id(&named)) {
             true => self.open_leased(path)?,
             false => open_to_read(path)?,
         };
         let Some(file) = opened else {
             return Ok(Answer::Unknown(Reason::Leased));
         };
+        // Another file may have got the path.
+        let fields = StatxFlags::TYPE | StatxFlags::SIZE | MNT_ID_UNIQUE;
+        let stat = statx(&file, c"", AtFlags::EMPTY_PATH, fields)?;
         let mount = (stat.stx_mask & MNT_ID_UNIQUE.bits() != 0).then_some(stat.stx_mnt_id);
         let is_plain = mount.is_some_and(|mount| self.plain.contains(&mount));
-        if is_plain && let Some(value) = counted(&file, stat.stx_size) {
+        if is_plain
+            && is_regular(&stat)
+            && let Some(value) = counted(&file, stat.stx_size)
+        {
             let source = Source::Cachestat;
             return Ok(Answer::Known { value, source });
         }
@@ -99,7 +108,8 @@ impl Files {
     fn open_leased(&self, path: &Path) -> Result<Option<OwnedFd>, Errno> {
         let held = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let stat = fstat(&held)?;
-        match self.leases.lease_of(&stat, || false) {
+        let is_distinct = || fstatfs(&held).is_ok_and(|it| is_that_of_stat(&it));
+        match self.leases.lease_of(&stat, is_distinct) {
             Some(lease) if !lease.is_for_reading => Ok(lease.descriptor(&stat).ok()),
             _ => open_to_read(path),
         }
@@ -119,6 +129,10 @@ impl Files {
         }
         Ok(answer)
     }
+}
+
+fn is_regular(stat: &Statx) -> bool {
+    FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile
 }
 
 /// The device and the inode number of a file.
@@ -141,14 +155,10 @@ fn open_to_read(path: &Path) -> Result<Option<OwnedFd>, Errno> {
 
 /// The pages of a whole file by one call. `None` if the kernel does not count them.
 fn counted(file: &OwnedFd, size: u64) -> Option<Residency> {
-    let stat = cachestat(file.as_fd(), 0, size.max(1)).ok()?;
-    Some(Residency {
-        pages: crate::pages(0, size),
-        cached: stat.cached,
-        dirty: Some(stat.dirty),
-        writeback: Some(stat.writeback),
-        evicted: Some(stat.evicted),
-        recently_evicted: Some(stat.recently_evicted),
-        unasked: 0,
-    })
+    let counts = match size {
+        // The kernel interprets a length of 0 as "to the end of the file".
+        0 => Cachestat::default(),
+        size => cachestat(file.as_fd(), 0, size).ok()?,
+    };
+    Some(Residency::counted(crate::pages(0, size), &counts))
 }

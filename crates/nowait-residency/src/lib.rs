@@ -60,6 +60,7 @@
 mod answer;
 pub mod cgroup;
 mod choice;
+pub mod device;
 mod display_path;
 mod error;
 mod files;

@@ -7,7 +7,7 @@ pub fn pages(offset: u64, len: u64) -> u64 {
     if len == 0 {
         0
     } else {
-        (offset + len - 1) / page_size() - offset / page_size() + 1
+        offset.saturating_add(len - 1) / page_size() - offset / page_size() + 1
     }
 }
 

@@ -13,6 +13,7 @@ use crate::page_map::{Builder, PageMap};
 use crate::pages::{page_size, pages_of};
 use crate::source_cache::{Coverage, SourceCache, coverage};
 use crate::survey::{PageState, Survey};
+use crate::sys::page_cache::Cachestat;
 use crate::sys::{Errno, stat};
 
 /// The number of bytes from `offset` on that are in the page cache without a gap.
@@ -129,6 +130,21 @@ pub struct Residency {
     /// Pages of large holes that were not asked about. They count as not cached. Only mincore
     /// leaves pages unasked.
     pub unasked: u64,
+}
+
+impl Residency {
+    /// The numbers of cachestat(2) for so many pages.
+    pub(crate) fn counted(pages: u64, counts: &Cachestat) -> Residency {
+        Residency {
+            pages,
+            cached: counts.cached,
+            dirty: Some(counts.dirty),
+            writeback: Some(counts.writeback),
+            evicted: Some(counts.evicted),
+            recently_evicted: Some(counts.recently_evicted),
+            unasked: 0,
+        }
+    }
 }
 
 /// Queries the residency of one file, any number of times.
@@ -383,24 +399,19 @@ pub(crate) fn counted(survey: &Survey<'_>, range: Range<u64>) -> Result<Residenc
     let range = within_pages(range, survey.shape.size);
     let first = range.start / page_size();
     let pages = first..first + pages_of(&range);
+    if survey.mapping.is_none() {
+        let number = pages.end - pages.start;
+        return Ok(Residency::counted(number, &survey.count(&pages)?));
+    }
     let mut sum = Residency {
         pages: pages.end - pages.start,
         ..Residency::default()
     };
-    if survey.mapping.is_none() {
-        let stat = survey.count(&pages)?;
-        sum.cached = stat.cached;
-        sum.dirty = Some(stat.dirty);
-        sum.writeback = Some(stat.writeback);
-        sum.evicted = Some(stat.evicted);
-        sum.recently_evicted = Some(stat.recently_evicted);
-    } else {
-        survey.each(pages, &mut |n, state| match state {
-            PageState::Resident => sum.cached += n,
-            PageState::Missing => {}
-            PageState::Unasked => sum.unasked += n,
-        })?;
-    }
+    survey.each(pages, &mut |n, state| match state {
+        PageState::Resident => sum.cached += n,
+        PageState::Missing => {}
+        PageState::Unasked => sum.unasked += n,
+    })?;
     Ok(sum)
 }
 

@@ -126,7 +126,7 @@ impl Ranges {
 
     /// Returns true if the set has this byte.
     pub fn contains(&self, byte: u64) -> bool {
-        self.has(byte..byte + 1)
+        self.first_from(byte).is_some_and(|it| it.start == byte)
     }
 
     /// The offset after the last byte. 0 if there is none.

@@ -69,7 +69,8 @@ impl SourceCache {
 
     /// The residency of the part of `offset..offset + len` that lies within the file.
     pub fn ask(&self, fd: BorrowedFd<'_>, offset: u64, len: usize) -> Coverage {
-        coverage(fd, self.choice(fd), offset, len as u64)
+        let len = (len as u64).min(u64::MAX - offset);
+        coverage(fd, self.choice(fd), offset, len)
             .unwrap_or_else(|errno| Coverage::Unknown(refused(errno)))
     }
 
@@ -107,11 +108,12 @@ impl SourceCache {
         len: usize,
         memory: Duration,
     ) -> Coverage {
-        let SourceChoice::Mincore(mapped) = self.choice(fd) else {
+        let around = u64::from(u64::BITS) * page_size();
+        let end = offset.saturating_add(len as u64);
+        let (SourceChoice::Mincore(mapped), true) = (self.choice(fd), end <= i64::MAX as u64)
+        else {
             return self.ask(fd, offset, len);
         };
-        let around = u64::from(u64::BITS) * page_size();
-        let end = offset + len as u64;
         let start = offset - offset % around;
         let remembered = self.remembered(fd);
         remembered.renew(memory);

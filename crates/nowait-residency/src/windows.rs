@@ -58,13 +58,12 @@ pub enum Use {
 }
 
 impl FileWindows {
-    /// Surveys the windows that a read or write of `range` may use. Returns them if it may make
+    /// Surveys the windows that one read or write of `range` may use. Returns them if it may make
     /// pages resident; [`end`](FileWindows::end) or [`abandon`](FileWindows::abandon) must be called after it.
     pub fn begin(&self, probe: &Probe<'_>, range: Range<u64>, how: Use) -> Option<Span> {
-        if range.is_empty() || !self.is_here() {
+        if range.is_empty() || range.start >= i64::MAX as u64 || !self.is_here() {
             return None;
         }
-        let (first, last) = (range.start / WINDOW, (range.end - 1) / WINDOW);
         let mut windows = self.lock();
         if windows.size < range.end {
             drop(windows);
@@ -72,6 +71,13 @@ impl FileWindows {
             windows = self.lock();
             windows.size = size;
         }
+        let most = match how {
+            Use::Read { .. } => windows.size.max(range.start + 1),
+            // One call writes less.
+            Use::Write => range.start.saturating_add(1 << 31).min(i64::MAX as u64),
+        };
+        let range = range.start..range.end.min(most);
+        let (first, last) = (range.start / WINDOW, (range.end - 1) / WINDOW);
         let reach = match how {
             Use::Write => last,
             // A read after the end of the file has no readahead.
@@ -125,15 +131,11 @@ impl FileWindows {
     /// Ends a use of the file. Returns all windows that may have pages to evict if it was the last
     /// use.
     pub fn close(self: &Arc<FileWindows>) -> Option<Eviction> {
-        if !self.is_here() || !self.ends_last_use() {
+        if !self.is_here() {
             return None;
         }
-        let loose = self.lock().take_all();
-        if loose.is_empty() {
-            self.forget_unused();
-            return None;
-        }
-        Some(self.eviction(loose))
+        let loose = self.end_use();
+        (!loose.is_empty()).then(|| self.eviction(loose))
     }
 
     fn eviction(self: &Arc<FileWindows>, windows: Vec<u64>) -> Eviction {

@@ -452,3 +452,84 @@ fn many_ranges_are_those_of_each_call() {
     let wrong = residency_of_ranges(&file, &[0..1, 9..8]).unwrap_err();
     assert!(wrong.is_invalid_range());
 }
+
+/// A lease on another filesystem, of a file with the same inode number.
+#[test]
+fn a_lease_of_a_file_with_the_same_inode_number_is_another_one() {
+    slowdisk::require!(Filesystem::Tmpfs.available());
+    let mounts = [(); 2].map(|()| TestMount::new(Filesystem::Tmpfs).unwrap());
+    let paths = [&mounts[0], &mounts[1]].map(|mount| mount.path().join("file"));
+    paths
+        .iter()
+        .for_each(|path| fs::write(path, [1; 100]).unwrap());
+    let inode = |path: &PathBuf| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap());
+    assert_eq!(inode(&paths[0]), inode(&paths[1]));
+    let child = leased(&paths[0]);
+    let answer = residency_of_files([&paths[1]]).next().unwrap().unwrap();
+    assert_eq!(outcome(answer).map(|it| it.cached), Ok(1));
+    child.wait_with_output().unwrap();
+}
+
+/// A path that is one of two files by turns, on a filesystem where cachestat(2) answers and on one where it is wrong.
+#[test]
+fn a_path_that_changes_meanwhile_has_the_answer_of_one_of_its_files() {
+    slowdisk::require!(Filesystem::Overlay.available());
+    let base = TestMount::new(Filesystem::Ext4).unwrap();
+    let lower = base.path().join("lower");
+    fs::create_dir(&lower).unwrap();
+    let page = page_size() as usize;
+    fs::write(lower.join("large"), vec![1; 10 * page]).unwrap();
+    let overlay = TestMount::overlay(base).unwrap();
+    let large = overlay.path().join("large");
+    assert_eq!(fs::read(&large).unwrap().len(), 10 * page);
+    let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (small, path) = (dir.path().join("small"), dir.path().join("path"));
+    fs::write(&small, vec![1; 2 * page]).unwrap();
+    std::os::unix::fs::symlink(&small, &path).unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let next = dir.path().join("next");
+            for target in [&large, &small].iter().cycle() {
+                std::os::unix::fs::symlink(target, &next).unwrap();
+                fs::rename(&next, &path).unwrap();
+                if is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let asks = std::iter::repeat_n(&path, 20_000);
+        let wrong = residency_of_files(asks).map(|it| outcome(it.unwrap()).unwrap());
+        let wrong = wrong
+            .map(|it| (it.pages, it.cached))
+            .find(|it| ![(2, 2), (10, 10)].contains(it));
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(wrong, None);
+    });
+}
+
+#[test]
+fn ranges_at_the_end_of_all_files_are_answered() {
+    use nowait_residency::windows::{FileWindows, Use, evict, missing};
+    use std::os::fd::AsFd;
+    let file = tempfile::tempfile().unwrap();
+    file.write_all_at(&vec![1; len() as usize], 0).unwrap();
+    let ends = [u64::MAX, u64::MAX - 1, 1 << 63, i64::MAX as u64];
+    let probe = Probe::new(&file).unwrap();
+    let source = SourceCache::default();
+    for end in ends {
+        evict(&file, &(0..end)).unwrap();
+        evict(&file, &(end - 5000..end)).unwrap();
+        missing(&probe, 0..end).unwrap();
+        source.ask(file.as_fd(), end - 10, 4096);
+        assert!(nowait_residency::pages(end - 10, 4096) >= 1);
+        let windows = FileWindows::open(&file).unwrap();
+        for how in [Use::Read { readahead: 1 << 20 }, Use::Write] {
+            for start in [0, end - 10] {
+                let span = windows.begin(&probe, start..end, how);
+                span.map(|span| windows.end(&span));
+            }
+        }
+        drop(windows.close());
+    }
+}

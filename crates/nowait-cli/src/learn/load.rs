@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -245,20 +246,26 @@ impl Loader<'_> {
             false if whole.end <= REPLACED => std::slice::from_ref(&whole),
             false => &[],
         };
-        for range in ranges {
-            let len = range.end - range.start;
-            let take = |left: u64| Some(left.saturating_sub(len));
+        for part in ranges.iter().flat_map(parts) {
+            let len = part.end - part.start;
+            let take = |left: u64| left.checked_sub(len);
             let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
-            let left = self.left.fetch_update(success, failure, take);
-            let len = len.min(left.unwrap_or(0));
-            if len == 0 {
+            if self.left.fetch_update(success, failure, take).is_err() {
                 break;
             }
-            begin_to_read(&file, &(range.start..range.start + len));
+            begin_to_read(&file, &part);
             self.bytes.fetch_add(len, Ordering::Relaxed);
         }
         is_same
     }
+}
+
+/// Parts that take little of the memory that may be used: other files have their share.
+fn parts(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    const LONGEST: u64 = 1 << 20;
+    let end = range.end;
+    let starts = (range.start..end).step_by(LONGEST as usize);
+    starts.map(move |start| start..end.min(start.saturating_add(LONGEST)))
 }
 
 #[cfg(test)]

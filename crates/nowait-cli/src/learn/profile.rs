@@ -22,7 +22,7 @@ pub const JSON_FORMAT: &str = r#"A profile is JSON, one value per line:
   {"path": "/absolute/or/relative", "size": BYTES, "inode": N,
    "mtime": [SECONDS, NANOSECONDS], "ranges": [[FROM, TO], ...],
    "listed": true, "names": true, "unmounted": true, "unused": N}
-  {"end": {"files": LINES}}
+  {"end": {"lines": LINES}}
 "digest" is the SHA-256 of the program and its arguments, each followed by a zero byte. After the first
 line, there is one of LINES with "path" for each path that the program has used, in the order of the first use. Paths
 below the working directory are relative to it. Only opened files have "size", "inode", "mtime" and
@@ -35,6 +35,7 @@ const FORMAT: Format = Format {
     name: "nowait learn",
     version: 2,
     kind: "profile",
+    count: "lines",
     remedy: "learn it again",
 };
 /// The maximum size of a profile in bytes.
@@ -424,7 +425,7 @@ mod tests {
             ("4096", "400000"),
             ("[0,4096]", "[4096,0]"),
             ("\"/a\"", "\"\\u0000\""),
-            ("\"files\":3", "\"files\":4"),
+            ("\"lines\":3", "\"lines\":4"),
             ("path_hex\":\"", "path_hex\":\"x"),
         ] {
             let changed = text.replacen(from, to, 1);

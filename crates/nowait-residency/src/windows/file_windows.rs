@@ -38,22 +38,22 @@ impl FileWindows {
         Ok(open(&fd)?)
     }
 
-    /// Ends a use of the file. Returns true if it was the last one.
-    pub(super) fn ends_last_use(&self) -> bool {
+    /// Ends a use of the file. Returns the windows that may have pages to evict if it was the last one.
+    /// Forgets the file if there are none.
+    pub(super) fn end_use(&self) -> Vec<u64> {
         let mut files = files();
         let Some((_, users)) = files.get_mut(&self.id) else {
-            return false;
+            return Vec::new();
         };
         *users -= 1;
-        *users == 0
-    }
-
-    /// Forgets the file if it has no users.
-    pub(super) fn forget_unused(&self) {
-        let mut files = files();
-        if files.get(&self.id).is_some_and(|(_, users)| *users == 0) {
+        if *users > 0 {
+            return Vec::new();
+        }
+        let loose = self.lock().take_all();
+        if loose.is_empty() {
             files.remove(&self.id);
         }
+        loose
     }
 
     /// Returns true in the process that has opened the file. A forked child evicts nothing.
@@ -68,7 +68,13 @@ impl FileWindows {
     /// Ends the attempts to evict pages of these windows. Forgets the file if it has no users.
     pub(super) fn give_up(&self, indices: &[u64]) {
         self.lock().give_up(indices);
-        self.forget_unused();
+        let mut files = files();
+        let is_unused = |(file, users): &(Arc<FileWindows>, usize)| {
+            *users == 0 && std::ptr::eq(Arc::as_ptr(file), self)
+        };
+        if files.get(&self.id).is_some_and(is_unused) {
+            files.remove(&self.id);
+        }
     }
 }
 

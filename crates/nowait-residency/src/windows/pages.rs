@@ -35,15 +35,15 @@ pub fn missing(probe: &Probe<'_>, range: Range<u64>) -> Option<Ranges> {
 }
 
 /// Evicts the clean pages of a range that are not in use: posix_fadvise(2), `POSIX_FADV_DONTNEED`.
-/// The kernel begins to write changed pages, which stay. A range that ends at `u64::MAX` is that to
-/// the end of the file.
+/// The kernel begins to write changed pages, which stay. A range that ends beyond `i64::MAX` is that
+/// to the end of the file.
 ///
 /// # Errors
 /// The errors of posix_fadvise(2).
 pub fn evict(fd: impl AsFd, range: &Range<u64>) -> std::io::Result<()> {
     let len = match range.end {
         // A length of 0 means up to the end of the file.
-        u64::MAX => None,
+        end if end > i64::MAX as u64 => None,
         end => match NonZeroU64::new(end.saturating_sub(range.start)) {
             None => return Ok(()),
             some => some,

@@ -2,14 +2,15 @@
 
 use rustix::fs::StatFs;
 
-/// The types of these filesystems in statfs(2). On btrfs, stat(2) has the device of the subvolume; on
+use crate::magic::{BTRFS, OVERLAYFS};
+
+/// Filesystems where stat(2) has another device. On btrfs, stat(2) has the device of the subvolume; on
 /// overlayfs, it may have one of a layer.
-const BTRFS: u64 = 0x9123_683e;
-const OVERLAYFS: u64 = 0x794c_7630;
+const OTHERS: [u64; 2] = [BTRFS, OVERLAYFS];
 
 /// Returns true if /proc/PID/maps, /proc/locks and mountinfo have the device number of stat(2) for files of
 /// this filesystem.
 pub fn is_that_of_stat(filesystem: &StatFs) -> bool {
     // The type of the field differs between processors.
-    ![BTRFS, OVERLAYFS].contains(&(filesystem.f_type as u64))
+    !OTHERS.contains(&(filesystem.f_type as u64))
 }
