@@ -227,6 +227,13 @@ impl Args {
         }
     }
 
+    /// The number of rows, if there is a limit. A picture that is redrawn has as many as fit beside the heading, the total
+    /// and a few reasons.
+    fn rows(&self, terminal: Terminal, redrawn: bool) -> Option<usize> {
+        let fitting = terminal.height.map(|lines| lines.saturating_sub(5).max(1));
+        self.top.or(fitting.filter(|_| redrawn))
+    }
+
     fn ranges(&self, terminal: Terminal) -> RangeFormat {
         match (self.map, self.json) {
             (false, _) => RangeFormat::None,
@@ -274,10 +281,7 @@ fn show(args: &Args, stop: &Stop) -> Result<ExitCode, Problem> {
     let mut seen = SeenInodes::new(args.paths.may_overlap() || !args.pid.is_empty());
     let processes = ProcessFiles::of(&args.pid, &messages);
     let mut totals = Totals::default();
-    // A picture has as many rows as fit beside the heading, the total and a few reasons.
-    let fitting = terminal.height.map(|lines| lines.saturating_sub(5).max(1));
-    let most = args.top.or(fitting.filter(|_| redrawn));
-    let mut top = most.map(Top::new);
+    let mut top = args.rows(terminal, redrawn).map(Top::new);
     let out = match redrawn {
         true => Output::redrawn(),
         false => Output::new(terminal),
@@ -297,12 +301,8 @@ fn show(args: &Args, stop: &Stop) -> Result<ExitCode, Problem> {
         |file, stat| row::examine(file, stat, ranges),
         |found, examined| {
             let found = processes.named(found);
-            let examined = match examined {
-                Ok(examined) => examined,
-                Err(why) => {
-                    found.failed(&messages, why);
-                    return Ok(());
-                }
+            let Ok(examined) = examined.map_err(|why| found.failed(&messages, why)) else {
+                return Ok(());
             };
             let row = Row {
                 path: found.path().into_owned(),
@@ -333,9 +333,13 @@ fn show(args: &Args, stop: &Stop) -> Result<ExitCode, Problem> {
     }
     let interrupted = stop.asked() && args.watch.is_none();
     report.end(&totals, messages.failures(), interrupted)?;
-    Ok(match totals.unknown.0.is_empty() {
+    Ok(exit_code(&totals, &messages, interrupted))
+}
+
+fn exit_code(totals: &Totals, messages: &Messages, interrupted: bool) -> ExitCode {
+    match totals.unknown.0.is_empty() {
         _ if interrupted => ExitCode::from(INTERRUPTED),
         true => messages.exit_code(),
         false => ExitCode::from(1),
-    })
+    }
 }

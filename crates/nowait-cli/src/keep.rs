@@ -247,31 +247,18 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
 }
 
 fn keep(args: &Args) -> Result<ExitCode, Problem> {
-    let failed = |e: nix::errno::Errno| Problem::of("cannot catch signals", e);
-    let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
     // Blocked before there are threads, which inherit it.
-    signals.thread_block().map_err(failed)?;
-    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-    let signals = SignalFd::with_flags(&signals, flags).map_err(failed)?;
+    let signals = blocked_signals().map_err(|e| Problem::of("cannot catch signals", e))?;
     let prometheus = metrics_file(args)?;
-    let status = match status_file::create() {
-        Ok(file) => Some(SharedFile::new(file)),
-        Err(e) => {
-            say(format_args!(
-                "nowait: there will be no status for --status: {e}"
-            ));
-            None
-        }
-    };
-    let trigger = match pressure::trigger() {
-        Ok(file) => Some(file),
-        Err(e) => {
-            say(format_args!(
-                "nowait: memory pressure is not reported ({e}); the available memory is looked at every 5 s"
-            ));
-            None
-        }
-    };
+    let status = said(status_file::create(), |e| {
+        format!("there will be no status for --status: {e}")
+    });
+    let status = status.map(SharedFile::new);
+    let trigger = said(pressure::trigger(), |e| {
+        format!(
+            "memory pressure is not reported ({e}); the available memory is looked at every 5 s"
+        )
+    });
     let settings = Settings {
         paths: args.paths.clone(),
         list: args.list.clone(),
@@ -316,6 +303,21 @@ fn keep(args: &Args) -> Result<ExitCode, Problem> {
         Ok(Err(why)) => Err(Problem::Failed(why)),
         Err(_) => Err(Problem::Failed("the keeper has failed".into())),
     }
+}
+
+/// Blocks the signals that end the verb or have it read its paths again, and returns their source.
+fn blocked_signals() -> Result<SignalFd, nix::errno::Errno> {
+    let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
+    signals.thread_block()?;
+    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+    SignalFd::with_flags(&signals, flags)
+}
+
+/// The value. On an error, prints a message.
+fn said<T, E>(result: Result<T, E>, message: impl FnOnce(E) -> String) -> Option<T> {
+    result
+        .map_err(|e| say(format_args!("nowait: {}", message(e))))
+        .ok()
 }
 
 /// The file of --prometheus, and its path.

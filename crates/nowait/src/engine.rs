@@ -26,6 +26,7 @@ mod file_set;
 mod in_flight;
 mod local;
 mod options;
+mod pools;
 mod request;
 mod ring;
 mod run;

@@ -168,24 +168,9 @@ impl nw_op {
                 let what = SyncRange::from_bits(self.flags).ok_or(libc::EINVAL)?;
                 SyncFileRange::new(file()?, self.offset, self.len, what).into()
             }
-            NW_OP_OPENAT => {
-                // SAFETY: the caller's promise.
-                let path = unsafe { self.path()? };
-                let mode = u32::try_from(self.len).map_err(|_| libc::EINVAL)?;
-                let open = Openat2::new(path, self.flags.cast_signed(), mode);
-                if self.file.is_null() {
-                    open.into()
-                } else {
-                    open.at(file()?).into()
-                }
-            }
-            NW_OP_STATX if self.flags == 0 => {
-                if self.addr.is_null() {
-                    return Err(libc::EFAULT);
-                }
-                let mask = u32::try_from(self.len).map_err(|_| libc::EINVAL)?;
-                Statx::of(file()?, StatxMask::from_bits_retain(mask)).into()
-            }
+            // SAFETY: the caller's promise.
+            NW_OP_OPENAT => unsafe { self.openat()? },
+            NW_OP_STATX if self.flags == 0 => Statx::of(file()?, self.statx_mask()?).into(),
             NW_OP_MAPPING_LOAD if self.flags == 0 && self.file.is_null() => {
                 let len = usize::try_from(self.len).map_err(|_| libc::EINVAL)?;
                 // SAFETY: the caller's promise.
@@ -193,6 +178,29 @@ impl nw_op {
             }
             _ => return Err(libc::EINVAL),
         })
+    }
+
+    /// # Safety
+    /// As `convert`.
+    unsafe fn openat(&self) -> Outcome<Op> {
+        // SAFETY: the caller's promise.
+        let path = unsafe { self.path()? };
+        let mode = u32::try_from(self.len).map_err(|_| libc::EINVAL)?;
+        let open = Openat2::new(path, self.flags.cast_signed(), mode);
+        if self.file.is_null() {
+            return Ok(open.into());
+        }
+        // SAFETY: the caller's promise.
+        Ok(open.at(unsafe { handle_of(self.file)? }).into())
+    }
+
+    /// The mask of a statx, if there is a place for its result.
+    fn statx_mask(&self) -> Outcome<StatxMask> {
+        if self.addr.is_null() {
+            return Err(libc::EFAULT);
+        }
+        let mask = u32::try_from(self.len).map_err(|_| libc::EINVAL)?;
+        Ok(StatxMask::from_bits_retain(mask))
     }
 
     fn rw_flags(&self) -> RwFlags {

@@ -108,12 +108,10 @@ impl Plan {
             });
             let why = locking.as_mut().and_then(|left| plan_locks(root, left));
             let said = why.unwrap_or_default();
-            if said != root.said {
-                if !said.is_empty() {
-                    files.reports.say_of(&root.path, &said);
-                }
-                root.said = said;
+            if said != root.said && !said.is_empty() {
+                files.reports.say_of(&root.path, &said);
             }
+            root.said = said;
         }
         self.limit = limit;
         self.lockable = lockable;
@@ -130,14 +128,31 @@ impl Plan {
             // Its residency is that of the planned part from now on.
             files.examine(&[target]);
         }
-        let work = files.roots.iter().enumerate().flat_map(|(number, root)| {
-            let entries = root.entries().filter(|(_, _, entry)| entry.needs_work());
-            entries.map(move |(directory, name, _)| Target::new(number, directory, name))
-        });
-        let work = work.collect();
+        let work = needing_work(files);
         self.took = began.elapsed();
         work
     }
+}
+
+/// The files that are to be read or locked.
+fn needing_work(files: &Files) -> Vec<Target> {
+    let work = files.roots.iter().enumerate().flat_map(|(number, root)| {
+        let entries = root.entries().filter(|(_, _, entry)| entry.needs_work());
+        entries.map(move |(directory, name, _)| Target::new(number, directory, name))
+    });
+    work.collect()
+}
+
+/// A size of files, and how many of this size are locked with so many mappings. Larger files are locked, and
+/// smaller ones are not.
+fn least_locked(sizes: &mut [u64], mappings: usize) -> (u64, usize) {
+    if sizes.len() <= mappings {
+        return (0, usize::MAX);
+    }
+    sizes.sort_unstable_by(|a, b| b.cmp(a));
+    let least = sizes[mappings.saturating_sub(1)];
+    let larger = sizes.iter().take_while(|size| **size > least).count();
+    (least, mappings.saturating_sub(larger))
 }
 
 /// Chooses the files of a path that are locked: all, or the largest ones if there are too many.
@@ -149,14 +164,7 @@ fn plan_locks(root: &mut Root, left: &mut Limits) -> Option<String> {
         .filter(|(_, _, entry)| is_lockable(entry))
         .map(|(_, _, entry)| entry.planned)
         .collect();
-    // Of the files of this size, so many are locked. Larger ones are, and smaller ones are not.
-    let (mut least, mut of_least) = (0, usize::MAX);
-    if sizes.len() > left.mappings {
-        sizes.sort_unstable_by(|a, b| b.cmp(a));
-        least = sizes[left.mappings.saturating_sub(1)];
-        let larger = sizes.iter().take_while(|size| **size > least).count();
-        of_least = left.mappings.saturating_sub(larger);
-    }
+    let (least, mut of_least) = least_locked(&mut sizes, left.mappings);
     let (mut files, mut bytes) = (0u64, 0u64);
     let mut reasons = Vec::new();
     root.directories.for_each_file(|_, _, entry| {

@@ -1,8 +1,8 @@
 //! The reasons why pages stayed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use nowait::residency::{Answer, Reason};
+use nowait::residency::{Answer, Reason, Residency};
 
 use super::eviction::Outcome;
 use super::processes::{MappingProcess, MappingProcesses};
@@ -73,6 +73,46 @@ impl Kind {
     }
 }
 
+/// The reasons why the pages of `after` stay. In a dry run, pages that may be evicted have none.
+fn reasons(
+    path: &Path,
+    done: &Outcome,
+    after: &Residency,
+    dry_run: bool,
+    processes: &mut MappingProcesses,
+) -> Vec<Why> {
+    let mut why = Vec::new();
+    let mut because = |kind, pages, by| {
+        if pages > 0 {
+            let bytes = pages * rustix::param::page_size() as u64;
+            why.push(Why { kind, bytes, by });
+        }
+    };
+    let mut mapped_by = |pages| match pages {
+        0 => Vec::new(),
+        _ => processes.of(&done.stat, path),
+    };
+    match (after.dirty, after.writeback) {
+        _ if done.in_memory => because(Kind::Memory, after.cached, Vec::new()),
+        (Some(dirty), Some(writeback)) => {
+            because(Kind::Dirty, dirty, Vec::new());
+            because(Kind::Writeback, writeback, Vec::new());
+            let rest = after.cached.saturating_sub(dirty + writeback);
+            match mapped_by(rest) {
+                none if none.is_empty() && dry_run => {}
+                none if none.is_empty() => because(Kind::Held, rest, none),
+                by => because(Kind::Mapped, rest, by),
+            }
+        }
+        _ => match mapped_by(after.cached) {
+            none if none.is_empty() && dry_run => {}
+            none if none.is_empty() => because(Kind::Mixed, after.cached, none),
+            by => because(Kind::Mapped, after.cached, by),
+        },
+    }
+    why
+}
+
 impl Row {
     /// The row for a file. In a dry run it predicts what would stay.
     pub(super) fn new(
@@ -95,35 +135,7 @@ impl Row {
                 };
             }
         };
-        let mut why = Vec::new();
-        let mut because = |kind, pages, by| {
-            if pages > 0 {
-                let bytes = pages * rustix::param::page_size() as u64;
-                why.push(Why { kind, bytes, by });
-            }
-        };
-        let mut mapped_by = |pages| match pages {
-            0 => Vec::new(),
-            _ => processes.of(&done.stat, &path),
-        };
-        match (after.dirty, after.writeback) {
-            _ if done.in_memory => because(Kind::Memory, after.cached, Vec::new()),
-            (Some(dirty), Some(writeback)) => {
-                because(Kind::Dirty, dirty, Vec::new());
-                because(Kind::Writeback, writeback, Vec::new());
-                let rest = after.cached.saturating_sub(dirty + writeback);
-                match mapped_by(rest) {
-                    none if none.is_empty() && dry_run => {}
-                    none if none.is_empty() => because(Kind::Held, rest, none),
-                    by => because(Kind::Mapped, rest, by),
-                }
-            }
-            _ => match mapped_by(after.cached) {
-                none if none.is_empty() && dry_run => {}
-                none if none.is_empty() => because(Kind::Mixed, after.cached, none),
-                by => because(Kind::Mapped, after.cached, by),
-            },
-        }
+        let why = reasons(&path, done, &after, dry_run, processes);
         let before = before.cached * rustix::param::page_size() as u64;
         let stayed = why.iter().map(|why| why.bytes).sum();
         Row {

@@ -14,11 +14,11 @@ use super::core::Core;
 use super::features::Feature;
 use super::file_set::FileSet;
 use super::options::Options;
+use super::pools::Pools;
 use super::request::Request;
 use super::ring::{Returned, Ring, WaitFor};
 use super::submit::{Submit, begin};
 use super::wait::{Wait, Waiting};
-use super::workers::Pools;
 
 use super::completion::{Completion, Ticket};
 use crate::error::{Error, ErrorKind, Result};

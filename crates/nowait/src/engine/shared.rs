@@ -17,13 +17,14 @@ use super::features::Feature;
 use super::file_set::FileSet;
 use super::in_flight::{Cancel, InFlight, OpState};
 use super::options::Options;
+use super::pools::Pools;
 use super::request::Request;
 use super::semaphore::Waiter;
 #[cfg(feature = "tokio")]
 use super::semaphore::Watch;
 use super::submit::{Submit, begin};
 use super::wait::{Wait, Waiting};
-use super::workers::{Pools, Task};
+use super::workers::Task;
 use owner::{Inbox, Message, start_owner};
 
 use super::completion::{Completion, Ticket};

@@ -11,20 +11,20 @@
 //! device may use only its share of the workers, so that a file on a stalled disk does not block
 //! the others. Work beyond that share is parked until other work of the share is done.
 
+mod state;
 mod stop;
 
-use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::backend::Backend;
 use super::class::Class;
 use super::completion_target::DroppedCompletion;
 use super::core::Core;
-use super::options::Options;
 use super::request::{Outcome, Request};
 use super::yield_before_sleep::YieldBeforeSleep;
+pub(crate) use state::Task;
+use state::{LimitKey, LimitKeys, State, Work};
 use stop::Stop;
 
 use super::completion::Ticket;
@@ -37,24 +37,6 @@ use crate::sys::sync::atomic::AtomicUsize;
 use crate::sys::sync::atomic::Ordering::Relaxed;
 use crate::sys::sync::{Condvar, Mutex, MutexGuard, lock, spawn, wait_timeout};
 use crate::sys::{Errno, retry};
-
-/// Work that workers take turns at.
-pub(crate) trait Task: Send + Sync {
-    /// The descriptor that the task works on, and the device of that descriptor. The task counts
-    /// against the shares of both.
-    fn subject(&self) -> (i32, u64);
-
-    /// Does a bounded part of the task. Returns true if the task needs another turn of this worker.
-    fn run_once(&self) -> bool;
-}
-
-/// A piece of work for a worker.
-enum Work {
-    Request(Request),
-    Task(Arc<dyn Task>),
-    /// A completion to be dropped.
-    Discard(DroppedCompletion),
-}
 
 /// The time after which a worker without work ends.
 const IDLE: Duration = Duration::from_secs(5);
@@ -76,73 +58,8 @@ struct Inner {
     waiting: AtomicUsize,
 }
 
-#[derive(Default)]
-struct State {
-    ready: VecDeque<Work>,
-    parked: HashMap<LimitKey, VecDeque<Work>>,
-    /// The number of operations of each share that are being carried out. There are few shares at a
-    /// time.
-    running: Vec<(LimitKey, usize)>,
-    /// Reads that are being carried out and can be stopped.
-    stoppable: Vec<(Ticket, Arc<Stop>)>,
-    threads: usize,
-    /// The threads that wait for work, or that will look for work when they begin.
-    idle: usize,
-    closing: bool,
-    yielding: bool,
-}
-
-impl State {
-    fn running(&self, key: LimitKey) -> usize {
-        self.running
-            .iter()
-            .find(|(s, _)| *s == key)
-            .map_or(0, |(_, n)| *n)
-    }
-
-    fn begin(&mut self, key: LimitKey) {
-        match self.running.iter_mut().find(|(s, _)| *s == key) {
-            Some((_, n)) => *n += 1,
-            None => self.running.push((key, 1)),
-        }
-    }
-
-    fn end(&mut self, key: LimitKey) {
-        if let Some(at) = self.running.iter().position(|(s, _)| *s == key) {
-            self.running[at].1 -= 1;
-            if self.running[at].1 == 0 {
-                self.running.swap_remove(at);
-            }
-        }
-    }
-
-    /// Moves the first work that is parked for a share back to the queue.
-    fn unpark(&mut self, key: LimitKey) {
-        if let Some(queue) = self.parked.get_mut(&key) {
-            let next = queue.pop_front();
-            if queue.is_empty() {
-                self.parked.remove(&key);
-            }
-            self.ready.extend(next);
-        }
-    }
-}
-
-/// A file or device that may use only a part of the workers.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum LimitKey {
-    /// One open file, by its descriptor. If another file gets the same descriptor while a worker
-    /// still finishes work of this one, both use one share for that moment.
-    File(i32),
-    /// The device of a filesystem.
-    Device(u64),
-}
-
-/// The shares that a piece of work counts against.
-type LimitKeys = [Option<LimitKey>; 2];
-
 impl Pool {
-    fn new(core: &Arc<Core>, class: Class, limit: usize, spare: bool) -> Pool {
+    pub(super) fn new(core: &Arc<Core>, class: Class, limit: usize, spare: bool) -> Pool {
         Pool(Arc::new(Inner {
             core: core.clone(),
             class,
@@ -155,7 +72,12 @@ impl Pool {
     }
 
     /// Starts the first worker.
-    fn start(&self) -> Result<()> {
+    /// Returns true if the pool has a spare worker.
+    pub(super) fn has_spare(&self) -> bool {
+        self.0.spare
+    }
+
+    pub(super) fn start(&self) -> Result<()> {
         let mut state = lock(&self.0.state);
         self.0
             .clone()
@@ -493,72 +415,6 @@ fn run(mut request: Request, stop: Option<&Stop>) -> (Request, std::result::Resu
         if let Step::Done(result) = request.op.body.kind.settle(result) {
             return (request, result);
         }
-    }
-}
-
-/// All workers of one engine.
-pub(crate) struct Pools([Pool; Class::ALL.len()]);
-
-impl Pools {
-    pub(crate) fn new(core: &Arc<Core>, options: &Options) -> Pools {
-        Pools(Class::ALL.map(|class| {
-            let (limit, spare) = match class {
-                Class::File => (options.workers, options.spare_worker),
-                Class::Call | Class::Unbounded => (options.blocking_workers, false),
-            };
-            Pool::new(core, class, limit, spare)
-        }))
-    }
-
-    /// Starts the first worker if the backend is threads, to find out if threads can be started at
-    /// all, or if it is to be the spare one.
-    pub(crate) fn start(&self, backend: Backend) -> Result<()> {
-        let files = self.of(Class::File);
-        if backend == Backend::Threads || files.0.spare {
-            files.start()?;
-        }
-        Ok(())
-    }
-
-    fn of(&self, class: Class) -> &Pool {
-        &self.0[class as usize]
-    }
-
-    /// Has a worker carry out an operation. If no thread can be started for its class, a worker of
-    /// another class does it.
-    pub(crate) fn push(&self, request: Request) {
-        let own = Class::of(&request.op.body.kind);
-        let mut left = Some(request);
-        for class in [own, Class::File, Class::Call, Class::Unbounded] {
-            match left.take() {
-                Some(request) => left = self.of(class).push(request),
-                None => return,
-            }
-        }
-        if let Some(stranded) = left {
-            self.of(own).refuse(stranded);
-        }
-    }
-
-    /// Has one more worker take turns at a task. Returns false if there is no worker for it.
-    pub(crate) fn add_worker(&self, task: Arc<dyn Task>) -> bool {
-        self.of(Class::File).add_worker(task)
-    }
-
-    /// The number of workers that may take turns at one task.
-    pub(crate) fn max_task_workers(&self) -> usize {
-        self.of(Class::File).share_of_a_file()
-    }
-
-    /// Has a worker drop a completion.
-    pub(crate) fn discard(&self, dropped: DroppedCompletion) {
-        self.of(Class::Call).discard(dropped);
-    }
-
-    /// Stops an operation that no worker has begun, or that can be stopped. Returns true if it was
-    /// found.
-    pub(crate) fn cancel(&self, ticket: Ticket, why: ErrorKind) -> bool {
-        self.0.iter().any(|pool| pool.cancel(ticket, why))
     }
 }
 

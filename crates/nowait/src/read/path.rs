@@ -299,21 +299,20 @@ fn try_cache(
             }
             rest(0, true, Route::Ring)
         }
-        Attempt::NotNow => {
-            policy.counters.count(Count::Misses);
-            rest(0, false, Route::Ring)
-        }
-        Attempt::FalseEof => {
-            policy.counters.count(Count::FalseEnds);
-            rest(0, false, Route::Ring)
-        }
+        Attempt::NotNow => untried(policy, Count::Misses),
+        Attempt::FalseEof => untried(policy, Count::FalseEnds),
         Attempt::Refused(_) => {
             handle.nowait_read_refused();
-            policy.counters.count(Count::Refusals);
-            rest(0, false, Route::Ring)
+            untried(policy, Count::Refusals)
         }
         Attempt::Failed(errno) => Start::Failed(errno),
     }
+}
+
+/// All of a read is left to the engine. The try is counted.
+fn untried(policy: &Policy, count: Count) -> Start {
+    policy.counters.count(count);
+    rest(0, false, Route::Ring)
 }
 
 /// Returns true if the first byte of a read is in the page cache.

@@ -8,9 +8,13 @@
 //! `pick` chooses the next piece of work for a worker. `finish_piece` stores its result. A scan by
 //! name collects all entries in `ByName` before it returns the first.
 
-use std::collections::{BTreeMap, VecDeque};
+mod queues;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
+
+use queues::{BatchPart, Buffered, ByName, NumberedBatch, Output, Queries, Unsorted};
 
 use super::dir::Dir;
 use super::directory::Directory;
@@ -44,6 +48,14 @@ pub(crate) struct Config {
     pub(crate) drop: bool,
 }
 
+impl Config {
+    /// The limits for entries and bytes that are listed and not yet returned.
+    fn limits(&self) -> (usize, usize) {
+        (self.buffered_entries, self.buffered_bytes)
+    }
+}
+
+/// The state of the scan of one directory.
 #[derive(Debug)]
 pub(crate) struct Progress {
     /// `None` when no work remains for the directory.
@@ -65,117 +77,6 @@ pub(crate) struct Progress {
     allowed: Allowed,
 }
 
-/// Entries that are listed and not yet sorted into batches.
-#[derive(Debug, Default)]
-struct Unsorted {
-    rows: Vec<EntryTable>,
-    entries: usize,
-    /// True while a worker sorts.
-    sorting: bool,
-}
-
-/// Batches whose metadata is being queried.
-#[derive(Debug, Default)]
-struct Queries {
-    waiting: VecDeque<NumberedBatch>,
-    /// Batches whose first entry has been queried, so that the block of the others is cached.
-    prefetched: VecDeque<NumberedBatch>,
-    /// The number of workers that query.
-    running: usize,
-    /// True while a worker queries the rest of a prefetched batch.
-    following: bool,
-    /// The number of the next entry to be put into a batch.
-    next: u64,
-}
-
-impl Queries {
-    fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.prefetched.is_empty() && self.running == 0
-    }
-
-    /// Returns true if a worker may query the rest of a prefetched batch.
-    fn may_follow(&self) -> bool {
-        !self.following && !self.prefetched.is_empty()
-    }
-
-    /// The next batch to query, and the part of it.
-    fn pop(&mut self, prefetch: bool) -> Option<(NumberedBatch, BatchPart)> {
-        let (batch, part) = if self.may_follow() {
-            (self.prefetched.pop_front()?, BatchPart::Rest)
-        } else if prefetch {
-            (self.waiting.pop_front()?, BatchPart::First)
-        } else {
-            (self.waiting.pop_front()?, BatchPart::Whole)
-        };
-        self.running += 1;
-        self.following |= part == BatchPart::Rest;
-        Some((batch, part))
-    }
-}
-
-/// The entries of a scan by name.
-#[derive(Debug, Default)]
-struct ByName {
-    rows: Vec<EntryTable>,
-    sorting: bool,
-    sorted: bool,
-}
-
-/// Results that have not been returned.
-#[derive(Debug, Default)]
-struct Output {
-    /// Complete batches, by the number of their first entry.
-    ready: BTreeMap<u64, EntryTable>,
-    errors: VecDeque<Error>,
-    /// True if batches are returned in the order of their numbers.
-    in_order: bool,
-    /// The number of the next entry to be returned.
-    next: u64,
-}
-
-impl Output {
-    fn has_batch(&self) -> bool {
-        let first = self.ready.first_key_value();
-        first.is_some_and(|(number, _)| !self.in_order || *number == self.next)
-    }
-
-    fn pop_batch(&mut self) -> Option<EntryTable> {
-        if !self.has_batch() {
-            return None;
-        }
-        let (_, rows) = self.ready.pop_first()?;
-        self.next += rows.len() as u64;
-        Some(rows)
-    }
-}
-
-/// Entries and bytes that are listed and not yet returned.
-#[derive(Debug)]
-struct Buffered {
-    entries: usize,
-    bytes: usize,
-    has_metadata: bool,
-}
-
-impl Buffered {
-    fn add(&mut self, rows: &EntryTable) {
-        self.entries += rows.len();
-        self.bytes += rows.bytes(self.has_metadata);
-    }
-
-    fn remove(&mut self, rows: &EntryTable) {
-        self.entries = self.entries.saturating_sub(rows.len());
-        self.bytes = self.bytes.saturating_sub(rows.bytes(self.has_metadata));
-    }
-
-    /// Returns true if so many entries with names of ordinary length are within the limits.
-    fn has_room(&self, entries: usize, config: &Config) -> bool {
-        let bytes = entries * EntryTable::bytes_of_an_entry(self.has_metadata);
-        self.entries + entries <= config.buffered_entries
-            && self.bytes + bytes <= config.buffered_bytes
-    }
-}
-
 /// The permissions that a walk gives to each of its directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allowed {
@@ -183,13 +84,6 @@ pub(crate) struct Allowed {
     pub(crate) list: bool,
     /// Descriptors are available for more parts.
     pub(crate) split: bool,
-}
-
-/// A batch and the number of its first entry, in the order of return.
-#[derive(Debug)]
-pub(crate) struct NumberedBatch {
-    number: u64,
-    rows: EntryTable,
 }
 
 /// A piece of work for a worker.
@@ -214,16 +108,6 @@ enum Work {
     },
     Query(NumberedBatch, BatchPart),
     SortByName(Vec<EntryTable>),
-}
-
-/// The part of a batch that is queried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum BatchPart {
-    Whole,
-    /// Its first entry, whose query loads the block.
-    First,
-    /// All other entries, after the first.
-    Rest,
 }
 
 /// The result of a piece.
@@ -365,7 +249,7 @@ impl Progress {
         }
         let expected = (self.listers + 1) * self.listing.step();
         self.by_name.is_some()
-            || self.buffered.has_room(expected, &self.config)
+            || self.buffered.has_room(expected, self.config.limits())
             || (self.listers == 0 && self.buffered.entries == 0)
     }
 

@@ -1,0 +1,79 @@
+//! All workers of one engine: a pool for each class of operations.
+
+use std::sync::Arc;
+
+use super::backend::Backend;
+use super::class::Class;
+use super::completion::Ticket;
+use super::completion_target::DroppedCompletion;
+use super::core::Core;
+use super::options::Options;
+use super::request::Request;
+use super::workers::{Pool, Task};
+use crate::error::{ErrorKind, Result};
+
+/// All workers of one engine.
+pub(crate) struct Pools([Pool; Class::ALL.len()]);
+
+impl Pools {
+    pub(crate) fn new(core: &Arc<Core>, options: &Options) -> Pools {
+        Pools(Class::ALL.map(|class| {
+            let (limit, spare) = match class {
+                Class::File => (options.workers, options.spare_worker),
+                Class::Call | Class::Unbounded => (options.blocking_workers, false),
+            };
+            Pool::new(core, class, limit, spare)
+        }))
+    }
+
+    /// Starts the first worker if the backend is threads, to find out if threads can be started at
+    /// all, or if it is to be the spare one.
+    pub(crate) fn start(&self, backend: Backend) -> Result<()> {
+        let files = self.of(Class::File);
+        if backend == Backend::Threads || files.has_spare() {
+            files.start()?;
+        }
+        Ok(())
+    }
+
+    fn of(&self, class: Class) -> &Pool {
+        &self.0[class as usize]
+    }
+
+    /// Has a worker carry out an operation. If no thread can be started for its class, a worker of
+    /// another class does it.
+    pub(crate) fn push(&self, request: Request) {
+        let own = Class::of(&request.op.body.kind);
+        let mut left = Some(request);
+        for class in [own, Class::File, Class::Call, Class::Unbounded] {
+            match left.take() {
+                Some(request) => left = self.of(class).push(request),
+                None => return,
+            }
+        }
+        if let Some(stranded) = left {
+            self.of(own).refuse(stranded);
+        }
+    }
+
+    /// Has one more worker take turns at a task. Returns false if there is no worker for it.
+    pub(crate) fn add_worker(&self, task: Arc<dyn Task>) -> bool {
+        self.of(Class::File).add_worker(task)
+    }
+
+    /// The number of workers that may take turns at one task.
+    pub(crate) fn max_task_workers(&self) -> usize {
+        self.of(Class::File).share_of_a_file()
+    }
+
+    /// Has a worker drop a completion.
+    pub(crate) fn discard(&self, dropped: DroppedCompletion) {
+        self.of(Class::Call).discard(dropped);
+    }
+
+    /// Stops an operation that no worker has begun, or that can be stopped. Returns true if it was
+    /// found.
+    pub(crate) fn cancel(&self, ticket: Ticket, why: ErrorKind) -> bool {
+        self.0.iter().any(|pool| pool.cancel(ticket, why))
+    }
+}
