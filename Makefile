@@ -25,6 +25,7 @@ demo-serve: ## a file server that shows its latencies in a browser, beside those
 build: ## the program, the POSIX AIO library and the C library, as they are installed
 	cargo build --release -p nowait-cli -p nowait-ahead -p nowait-aio -p nowait-capi
 	scripts/preload-directory.sh $(target)/release libnowait_aio.so
+	scripts/notices.sh >$(target)/release/THIRD-PARTY-NOTICES
 
 install: ## what `make build` has built, manual pages, completions, licences: PREFIX (/usr/local), DESTDIR
 	scripts/install.sh $(or $(PREFIX),/usr/local) $(LIBDIR)

@@ -6,7 +6,7 @@ usage() {
     cat <<'USAGE'
 usage: [DESTDIR=DIR] scripts/install.sh PREFIX [LIBDIR]
 
-Installs the program with its preload library, the POSIX AIO library, the C library with its header, the unit for systemd, the manual pages, the completions and the licences below
+Installs the program with its preload library, the POSIX AIO library, the C library with its header, the unit for systemd, the manual pages, the completions and the licences, also those of other crates, below
 DESTDIR/PREFIX. LIBDIR is the directory of libraries (default: PREFIX/lib).
 USAGE
 }
@@ -22,7 +22,7 @@ built=${CARGO_TARGET_DIR:-target}/release
 root=${DESTDIR:-}
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 
-for file in "$built/nowait" "$built/libnowait_aio.so" "$built/libnowait_ahead.so" "$built/libnowait_capi.a"; do
+for file in "$built"/{nowait,libnowait_aio.so,libnowait_ahead.so,libnowait_capi.a,THIRD-PARTY-NOTICES}; do
     [[ -e $file ]] || { echo "install: $file is missing: run make build first" >&2; exit 1; }
 done
 
@@ -75,6 +75,8 @@ sed "s|/usr/bin/nowait|$prefix/bin/nowait|" contrib/systemd/nowait-keep@.service
     >"$root$prefix/lib/systemd/system/nowait-keep@.service"
 chmod 644 "$root$prefix/lib/systemd/system/nowait-keep@.service"
 install -D -m 644 -t "$root$prefix/share/doc/nowait" LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md
+
+install -D -m 644 -t "$root$prefix/share/doc/nowait" "$built/THIRD-PARTY-NOTICES"
 
 # The dynamic linker finds libraries in /usr/local/lib by its cache.
 if [[ -z $root && $EUID == 0 ]] && command -v ldconfig >/dev/null; then
