@@ -245,7 +245,6 @@ impl<R: BufRead> Reader<R> {
     ///
     /// # Errors
     /// The reason why the list is not complete.
-    #[expect(clippy::type_complexity, reason = "two kinds of errors")]
     pub fn next(&mut self) -> Result<Option<Result<Listed, String>>, Refused> {
         let Format { kind, remedy, .. } = self.format;
         let line = self.lines + 2;

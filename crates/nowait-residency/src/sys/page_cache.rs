@@ -53,7 +53,7 @@ pub fn probe_cachestat() -> Errno {
 
 /// A part of a file that is mapped only for mincore(2). The memory is never accessed, so a file
 /// that shrinks raises no SIGBUS.
-pub struct Mapping {
+pub(crate) struct Mapping {
     addr: NonNull<libc::c_void>,
     len: usize,
 }
@@ -65,7 +65,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps `len` bytes from the page-aligned `offset` on.
-    pub fn new(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Mapping, Errno> {
+    pub(crate) fn new(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Mapping, Errno> {
         if cfg!(miri) {
             return Err(Errno::NOSYS);
         }
@@ -87,13 +87,13 @@ impl Mapping {
     }
 
     /// The length of the mapping in bytes.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// mincore(2): bit 0 of each byte of `pages` is set if that page is resident. `start` is a
     /// page-aligned offset into the mapping, and `len` is the number of bytes from there.
-    pub fn mincore(&self, start: usize, len: usize, pages: &mut [u8]) -> Result<(), Errno> {
+    pub(crate) fn mincore(&self, start: usize, len: usize, pages: &mut [u8]) -> Result<(), Errno> {
         let page = crate::sys::process::page_size();
         if start.checked_add(len).is_none_or(|end| end > self.len)
             || pages.len() < len.div_ceil(page)

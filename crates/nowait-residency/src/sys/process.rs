@@ -115,6 +115,7 @@ impl Owner {
 pub struct PerProcess<T: 'static>(AtomicPtr<(Owner, T)>);
 
 impl<T: Send + Sync> PerProcess<T> {
+    #[expect(clippy::new_without_default, reason = "all are statics")]
     pub const fn new() -> PerProcess<T> {
         PerProcess(AtomicPtr::new(null_mut()))
     }

@@ -18,7 +18,7 @@ const ANY_DIRENT_SIZE: usize = 8 << 10;
 
 /// A descriptor that lists, and its position.
 #[derive(Debug)]
-pub(in crate::scan) struct DirStream {
+pub(crate) struct DirStream {
     pub(super) fd: DirFd,
     pub(super) part: u64,
     /// A lower bound of the position of the next entry. It is exact unless lseek(2) moved the
@@ -60,7 +60,7 @@ impl AsFd for DirFd {
 
 /// The result of one getdents64(2) call.
 #[derive(Debug)]
-pub(in crate::scan) struct Listed {
+pub(crate) struct Listed {
     pub(super) stream: DirStream,
     pub(super) rows: EntryTable,
     /// The position of each row. That of the first row is a lower bound unless `first_is_exact` is
@@ -73,14 +73,14 @@ pub(in crate::scan) struct Listed {
 
 /// A stream that was opened at a guessed position to begin a part there, and its first entries.
 #[derive(Debug)]
-pub(in crate::scan) struct Split {
+pub(crate) struct Split {
     pub(super) guess: u64,
     pub(super) listed: Result<Listed, Errno>,
 }
 
 /// The reason why a stream ended before its directory did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::scan) enum Problem {
+pub(crate) enum Problem {
     Os(Errno),
     /// The stream returned to an earlier position with the same entries. It would never end.
     Repeats,
@@ -100,7 +100,7 @@ impl DirStream {
     }
 
     /// Lists the next entries, or decides whether the last row belongs to the part.
-    pub(in crate::scan) fn read(mut self) -> Listed {
+    pub(crate) fn read(mut self) -> Listed {
         match self.uncertain.take() {
             None => self.getdents(),
             Some(uncertain) => self.find_owner(*uncertain),
@@ -236,7 +236,7 @@ impl UncertainEntry {
 
 impl Split {
     /// Opens the directory again, seeks to a guessed position, and reads there.
-    pub(in crate::scan) fn at(directory: &Directory, guess: u64, buffer_size: usize) -> Split {
+    pub(crate) fn at(directory: &Directory, guess: u64, buffer_size: usize) -> Split {
         let listed = directory
             .reopen()
             .map(|fd| DirStream::new(DirFd::Own(fd), guess, buffer_size).seek_and_read(guess));
