@@ -61,7 +61,7 @@ impl Named for Name {
 
 /// The files or the ranges that are asked about.
 enum Work {
-    Files(Vec<PathBuf>, u64),
+    Files(Vec<PathBuf>),
     Ranges(PathBuf, Vec<Range<u64>>),
 }
 
@@ -73,7 +73,7 @@ impl Work {
         for path in &paths {
             made(path, size)?;
         }
-        Ok(Work::Files(paths, size))
+        Ok(Work::Files(paths))
     }
 
     /// 64 ranges of 256 KiB of a file of 64 MiB.
@@ -89,7 +89,7 @@ impl Work {
         let failed = |e| Problem::of(name.word(), e);
         let mut sum = 0;
         let number = match (self, name) {
-            (Work::Files(paths, _), Name::Nowait) => {
+            (Work::Files(paths), Name::Nowait) => {
                 for answer in residency_of_files(paths) {
                     sum += known(answer.map_err(|e| failed(e.into()))?)?.cached;
                 }
@@ -101,11 +101,13 @@ impl Work {
                 sum = known(sums)?.iter().map(|it| it.cached).sum();
                 ranges.len()
             }
-            (Work::Files(paths, _), _) => {
+            (Work::Files(paths), _) => {
                 for path in paths {
                     let file = File::open(path).map_err(failed)?;
                     let size = file.metadata().map_err(failed)?.len();
-                    sum += mapped(&file, 0..size, &[0..size]).map_err(failed)?;
+                    let whole = 0..size;
+                    sum += mapped(&file, whole.clone(), std::slice::from_ref(&whole))
+                        .map_err(failed)?;
                 }
                 paths.len()
             }

@@ -15,7 +15,7 @@ use super::awaitable::awaitable;
 use super::budget;
 use super::handle::Handle;
 use super::in_engine::EngineRequest;
-use super::operation::{Begun, Arguments, Request};
+use super::operation::{Arguments, Begun, Request};
 use crate::error::{call_error, library_error, os_error, os_error_of_two};
 use crate::paths;
 use crate::stat_result::stat_result;

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use nowait::Engine;
 use pyo3::prelude::*;
 
-use super::operation::{Begun, Finish, Arguments, References, Request};
+use super::operation::{Arguments, Begun, Finish, References, Request};
 use crate::error::call_error;
 
 /// A request for the engine. `call` makes its future, and `finish` converts the future's result in

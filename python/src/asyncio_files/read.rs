@@ -14,7 +14,7 @@ use pyo3::types::PyList;
 
 use super::failure::{Failure, reserved};
 use super::memory::{Exported, LARGEST, NewBytes};
-use super::operation::{Begun, Finish, InEngine, Arguments, References, Request};
+use super::operation::{Arguments, Begun, Finish, InEngine, References, Request};
 use crate::error::call_error;
 
 /// The number of bytes up to which cached data is copied with the GIL. To release it takes longer.
@@ -209,7 +209,7 @@ async fn read_rest(
     }
     let mut rest = rest.into_iter();
     let mut reads = FuturesUnordered::new();
-    let mut poll = |context: &mut Context<'_>| {
+    let mut poll = |context: &mut Context<'_>| -> Poll<nowait::Result<()>> {
         let begun = Instant::now();
         loop {
             if reads.len() < IN_ENGINE
