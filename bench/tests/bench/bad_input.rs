@@ -29,12 +29,13 @@ const MADE: [&str; 8] = [
 ];
 
 /// The same for areas that make no file of --size.
-const OTHERS: [&str; 5] = [
+const OTHERS: [&str; 6] = [
     "syscalls --rounds 1",
     "dir --warm --files 500 --rounds 1",
     "ahead --warm --files 500 --programs du --contenders direct --rounds 1",
     "ring --size 4M --seconds 0.02 --rounds 1",
     "tools --tables tiny --scale 0.05 --rounds 1",
+    "asks --seconds 0.02 --rounds 1",
 ];
 
 /// The command in a directory that also has its temporary files.

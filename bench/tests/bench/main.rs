@@ -3,6 +3,7 @@
 
 mod ahead;
 mod aio;
+mod asks;
 mod bad_input;
 mod common;
 mod compare;

@@ -27,6 +27,8 @@ pub struct Format {
     pub version: u64,
     /// The kind of list, in messages.
     pub kind: &'static str,
+    /// The message about a file that is none.
+    pub none: &'static str,
     /// The key of the number of lines in the last line.
     pub count: &'static str,
     /// The remedy for a list that cannot be read, in messages.
@@ -237,7 +239,7 @@ impl<R: BufRead> Reader<R> {
         reader.read_line(line)?;
         check_header(&reader.text, format).map_err(refused)?;
         let more = serde_json::from_slice(&reader.text);
-        let more = more.map_err(|e| refused(format!("not a {}: {e}", format.kind)))?;
+        let more = more.map_err(|e| refused(format!("{}: {e}", format.none)))?;
         Ok((more, reader))
     }
 
@@ -275,7 +277,7 @@ impl<R: BufRead> Reader<R> {
             // Well-formed JSON that is not an entry.
             Err(e) if e.is_data() => Err(e.to_string()),
             Err(_) if !self.text.ends_with(b"\n") => return refused(cut_off()),
-            Err(e) => return refused(format!("not a {kind}: {e}")),
+            Err(e) => return refused(format!("{}: {e}", self.format.none)),
         };
         self.lines += 1;
         Ok(Some(listed))
@@ -293,7 +295,7 @@ impl<R: BufRead> Reader<R> {
         let read = limited.read_until(b'\n', &mut self.text);
         let why = match read {
             Ok(length) if length as u64 == MAX_LINE => {
-                format!("not a {}: the line is too long", self.format.kind)
+                format!("{}: the line is too long", self.format.none)
             }
             Ok(_) => return Ok(()),
             Err(e) => e.to_string(),
@@ -309,10 +311,14 @@ fn check_header(line: &[u8], format: &Format) -> Result<(), String> {
         remedy,
         ..
     } = format;
+    let none = format.none;
+    if line.is_empty() {
+        return Err(format!("{none}: the file is empty or cut off"));
+    }
     let header: KnownHeader = serde_json::from_slice(line)
-        .map_err(|_| format!("not a {kind}: the first line is not a {kind}'s header"))?;
+        .map_err(|_| format!("{none}: the first line is not a {kind}'s header"))?;
     if header.format != format.name {
-        return Err(format!("not a {kind}: the header names another format"));
+        return Err(format!("{none}: the header names another format"));
     }
     if header.version != *version {
         return Err(format!(

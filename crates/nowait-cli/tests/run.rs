@@ -14,6 +14,7 @@ use std::time::Duration;
 use program::{directory, libraries, nowait, run};
 use rustix::process::{Pid, Signal, kill_process};
 use slowdisk::{Entry, Filesystem, SlowDisk, TestMount};
+use test_support::{Excuse, repeat};
 
 fn run_of(words: &[&str]) -> Command {
     let mut command = nowait(["run"].iter().chain(words));
@@ -251,26 +252,28 @@ fn the_output_is_the_same_and_the_caches_are_filled_ahead() {
                 .output();
             let direct = direct.unwrap().stdout;
             disk.set_latency(Duration::from_millis(1));
-            for cold in [true, false] {
-                if cold {
-                    mount.remount().unwrap();
-                }
+            let what = format!("{filesystem:?}: {words:?}");
+            let read_ahead = || {
                 let said = run(&mut run_of(
                     &[&["--wait", option, "--stats", "--"], words].concat(),
                 ));
                 assert_eq!(said.code, Some(0), "{said:?}");
-                assert!(
-                    said.out == direct,
-                    "{filesystem:?}: {words:?}, cold: {cold}"
-                );
-                if cold {
-                    let what = format!("{filesystem:?}: {words:?}: {}", said.err);
-                    assert!(number(&said.err, "read ahead ") > 0.0, "{what}");
-                    if option == "--data" {
-                        assert!(number(&said.err, "files: ") > 0.0, "{what}");
-                    }
-                }
-            }
+                assert!(said.out == direct, "{what}");
+                let is_ahead = number(&said.err, "read ahead ") > 0.0
+                    && (option != "--data" || number(&said.err, "files: ") > 0.0);
+                is_ahead.then_some(()).ok_or(said.err)
+            };
+            // The program may have ended before the helper has had a processor.
+            let excuses = [
+                Excuse::Busy(Duration::from_millis(10)),
+                Excuse::ChildPreempted,
+            ];
+            repeat(&what, &excuses, || {
+                mount.remount().unwrap();
+                read_ahead()
+            });
+            // All is cached: the output alone is compared.
+            let _ = read_ahead();
         }
     }
 }

@@ -29,6 +29,7 @@ pub const FORMAT: Format = Format {
     name: "nowait cache",
     version: 1,
     kind: "snapshot",
+    none: "not a snapshot",
     count: "files",
     remedy: "save it again",
 };

@@ -35,6 +35,7 @@ const FORMAT: Format = Format {
     name: "nowait learn",
     version: 2,
     kind: "profile",
+    none: "it is no profile",
     count: "lines",
     remedy: "learn it again",
 };
