@@ -10,9 +10,9 @@ fn the_results_have_the_shape_of_every_area() {
         &all,
         "asks",
         3,
-        "2,000 files of 4K: nowait mincore
-         500 files of 256K: nowait mincore
-         64 ranges of 256K of one file: nowait mincore mincore-once",
+        "64 ranges of 256K of one file: nowait mincore mincore-once
+         2,000 files of 4K: nowait mincore
+         500 files of 256K: nowait mincore",
     );
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }

@@ -35,7 +35,6 @@ pub use evict::{
 pub use examine::examine;
 pub use file_ref::{FileRef, OpenError, TreeRoot, open_for_readahead};
 pub use holes::data_ranges;
-pub use nowait_residency::device;
 pub use populate::begin_to_read;
 pub use prefetch::{
     Allowed, Budget, Limits, Prefetcher, Progress, Recount, Request, Selection, Stamp, Stopped,

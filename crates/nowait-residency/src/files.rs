@@ -1,10 +1,12 @@
 //! Files at paths, one after the other.
 //!
 //! ```text
-//!  statx(2) ─► a regular file? ─► under lease? ─► open(2) ─► statx(2): the same? ─► is its mount known to be plain?
-//!                                                            yes: cachestat(2) of the whole file
-//!                                                            no:  as any other file, and remember the mount
+//!  statx(2) of the path: a regular file? under lease? ─► open(2) ─► statx(2) of the descriptor: is its mount plain?
+//!                                                                   yes: cachestat(2) of the whole file
+//!                                                                   no:  as any other file
 //! ```
+//! A mount is plain if cachestat(2) has answered for a file on it. Another file may get the path between two calls:
+//! the size, the type and the mount are those of the descriptor.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -88,7 +90,6 @@ impl Files {
         let Some(file) = opened else {
             return Ok(Answer::Unknown(Reason::Leased));
         };
-        // Another file may have got the path.
         let fields = StatxFlags::TYPE | StatxFlags::SIZE | MNT_ID_UNIQUE;
         let stat = statx(&file, c"", AtFlags::EMPTY_PATH, fields)?;
         let mount = (stat.stx_mask & MNT_ID_UNIQUE.bits() != 0).then_some(stat.stx_mnt_id);

@@ -22,8 +22,9 @@
 //!   kernels of that time, it fails with EPERM if the caller neither owns the file, nor may write
 //!   it, nor has it open for writing.
 //! - mincore(2), if cachestat is missing, is denied, or answers 0 whatever is cached. That is the
-//!   case on overlayfs, on FUSE, and on EROFS with the mount option `inode_share` (Linux 7.0), whose
-//!   files may be served from the pages of other files. All files of EROFS are queried by mincore. On
+//!   case on overlayfs, on FUSE if the server passes reads on (Linux 6.9), and on EROFS with the mount
+//!   option `inode_share` (Linux 7.0): reads use the pages of other files there. All files of FUSE
+//!   and EROFS are queried by mincore. On
 //!   overlayfs the file is opened again by way of /proc to be mapped, because an older descriptor
 //!   may map another file than it reads. Without /proc the answer is "unknown". If the caller
 //!   neither owns the file nor may write it, mincore reports every page as resident (since Linux

@@ -15,6 +15,11 @@ pub fn tasks_left() -> Option<u64> {
 
 /// At least one of these threads, and otherwise at most a quarter of the tasks that may still be created: a
 /// program beside this process needs the others.
+///
+/// ```
+/// let threads = nowait_residency::tasks::threads_beside_program(8);
+/// assert!((1..=8).contains(&threads));
+/// ```
 pub fn threads_beside_program(threads: usize) -> usize {
     threads_within(threads, tasks_left())
 }

@@ -28,6 +28,26 @@
 //! time. The survey that is stored first counts: no read of this process has begun before it. A
 //! survey is not stored if a window was forgotten while it was made: another thread may have read,
 //! evicted and forgotten its window meanwhile.
+//!
+//! # Example
+//! ```
+//! use nowait_residency::Probe;
+//! use nowait_residency::windows::{FileWindows, Use};
+//! use std::os::unix::fs::FileExt;
+//! let file = std::fs::File::open("Cargo.toml")?;
+//! let (probe, windows) = (Probe::new(&file)?, FileWindows::open(&file)?);
+//! let mut buf = [0; 100];
+//! // `None`: the read makes no page resident, or the kernel does not report residency.
+//! let span = windows.begin(&probe, 0..100, Use::Read { readahead: 32 << 20 });
+//! file.read_at(&mut buf, 0)?;
+//! if let Some(eviction) = span.and_then(|span| windows.end(&span)) {
+//!     eviction.run(&probe);
+//! }
+//! if let Some(eviction) = windows.close() {
+//!     eviction.run(&probe);
+//! }
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 mod eviction;
 mod file_windows;

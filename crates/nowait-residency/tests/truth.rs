@@ -1,12 +1,11 @@
 //! The answers beside mincore(2) on a mapping of root's, on each filesystem, as root and as a user, for files that the
 //! user owns and for files of others. An answer is right, or it is unknown with the reason.
-#![allow(unsafe_code, reason = "a mincore(2) of the test's own")]
 
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
 use std::ops::Range;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -21,8 +20,9 @@ use nowait_residency::{
 use rustix::fs::{Advice, fadvise};
 use slowdisk::{Filesystem, LoopDevice, Mount, ServedTree, TestMount};
 use tempfile::TempDir;
+use test_support::pages::resident;
 
-/// The user nobody.
+/// The ID of a user without privileges, and of its group.
 const USER: u32 = 65_534;
 const PAGES: u64 = 41;
 /// The pages that are read.
@@ -160,20 +160,8 @@ fn erofs() -> Option<Place> {
 
 /// The cached pages of a file: mincore(2) of all of it, as root.
 fn truth(path: &Path) -> BTreeSet<u64> {
-    let file = File::open(path).unwrap();
-    let len = len() as usize;
-    let mut resident = [0u8; PAGES as usize];
-    // SAFETY: the mapping is not accessed, and the array has a byte for each of its pages.
-    unsafe {
-        let (kind, fd) = (libc::MAP_SHARED, file.as_raw_fd());
-        let map = libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, kind, fd, 0);
-        assert_ne!(map, libc::MAP_FAILED);
-        assert_eq!(libc::mincore(map, len, resident.as_mut_ptr()), 0);
-        libc::munmap(map, len);
-    }
-    (0..PAGES)
-        .filter(|page| resident[*page as usize] & 1 == 1)
-        .collect()
+    let pages = (0..).zip(resident(path));
+    pages.filter(|(_, is)| *is).map(|(page, _)| page).collect()
 }
 
 /// Evicts a file, and reads some of its pages. Which are cached then depends on the filesystem.
@@ -224,13 +212,13 @@ fn answers(path: &Path) -> Vec<(String, Outcome<BTreeSet<u64>>)> {
     all.push(("resident_prefix".into(), prefixes));
 
     let source = SourceCache::default();
-    let full = each.iter().map(|range| {
-        use std::os::fd::AsFd;
-        match source.ask(file.as_fd(), range.start, page as usize) {
-            Coverage::Unknown(reason) => Err(reason),
-            answer => Ok((range.start / page, answer == Coverage::Full)),
-        }
-    });
+    let full =
+        each.iter().map(
+            |range| match source.ask(file.as_fd(), range.start, page as usize) {
+                Coverage::Unknown(reason) => Err(reason),
+                answer => Ok((range.start / page, answer == Coverage::Full)),
+            },
+        );
     all.push((
         "SourceCache".into(),
         full.collect::<Outcome<Vec<_>>>().map(|it| some(&it)),
@@ -269,12 +257,9 @@ fn some(pages: &[(u64, bool)]) -> BTreeSet<u64> {
     resident.map(|(page, _)| *page).collect()
 }
 
-/// Asks as the user, in a process of its own. Prints the answers.
-#[test]
-#[ignore = "the child of the_answers_are_those_of_mincore"]
-fn asked() {
-    let path = PathBuf::from(std::env::var_os("NOWAIT_TEST_FILE").unwrap());
-    for (name, answer) in answers(&path) {
+/// Prints the answers about a file.
+fn print_answers(path: &Path) {
+    for (name, answer) in answers(path) {
         match answer {
             Ok(pages) => println!("answer {name} {pages:?}"),
             Err(reason) => println!("unknown {name} {reason:?}"),
@@ -282,11 +267,14 @@ fn asked() {
     }
 }
 
-/// The lines that [`asked`] prints.
+/// The variable with the file that a child of this test asks about.
+const FILE: &str = "NOWAIT_TEST_FILE";
+
+/// The lines that a child of the user prints.
 fn answers_of_user(program: &Path, path: &Path) -> Vec<String> {
     let mut command = Command::new(program);
-    command.args(["--ignored", "--exact", "asked", "--nocapture"]);
-    command.env("NOWAIT_TEST_FILE", path).uid(USER).gid(USER);
+    command.args(["--exact", "the_answers_are_those_of_mincore", "--nocapture"]);
+    command.env(FILE, path).uid(USER).gid(USER);
     let done = command.current_dir("/").output().unwrap();
     let text = String::from_utf8_lossy(&done.stdout).into_owned();
     assert!(done.status.success(), "{done:?}");
@@ -325,6 +313,9 @@ fn check(place: &Place, name: &str, program: &Path) -> Result<(), String> {
 
 #[test]
 fn the_answers_are_those_of_mincore() {
+    if let Some(path) = std::env::var_os(FILE) {
+        return print_answers(path.as_ref());
+    }
     slowdisk::require!(slowdisk::available());
     let home = TempDir::new().unwrap();
     open_to_all(home.path());
@@ -511,7 +502,6 @@ fn a_path_that_changes_meanwhile_has_the_answer_of_one_of_its_files() {
 #[test]
 fn ranges_at_the_end_of_all_files_are_answered() {
     use nowait_residency::windows::{FileWindows, Use, evict, missing};
-    use std::os::fd::AsFd;
     let file = tempfile::tempfile().unwrap();
     file.write_all_at(&vec![1; len() as usize], 0).unwrap();
     let ends = [u64::MAX, u64::MAX - 1, 1 << 63, i64::MAX as u64];

@@ -12,7 +12,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use nowait_page_cache::proc::{self, Mapping};
-use nowait_page_cache::{FileRef, PseudoDevices, device};
+use nowait_page_cache::{FileRef, PseudoDevices};
+use nowait_residency::device;
 use rustix::fs::{FileType, major, minor};
 use rustix::io::Errno;
 

@@ -1,6 +1,6 @@
 //! Residency, compared with pages that the test has cached itself: it evicts a file and reads chosen pages
 //! without readahead. Every page, run, prefix and count must match.
-#![allow(unsafe_code, reason = "a mincore(2) of the test's own")]
+#![allow(unsafe_code, reason = "fcntl(2)")]
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -65,24 +65,10 @@ fn askers<'a>(filesystem: Filesystem, fd: &'a File) -> Vec<Probe<'a>> {
     [chosen].into_iter().chain(alone).collect()
 }
 
-/// Which pages of a file are cached, by a plain mincore(2) of all of it.
+/// The cached pages of a file, by a plain mincore(2) of all of it.
 pub fn seen(path: &Path) -> BTreeSet<u64> {
-    let file = File::open(path).expect("open");
-    let len = file.metadata().expect("stat").len() as usize;
-    let mut resident = vec![0u8; len.div_ceil(page() as usize)];
-    // SAFETY: the mapping is not accessed, and the vector has a byte for each of its pages.
-    unsafe {
-        let (kind, fd) = (libc::MAP_SHARED, file.as_raw_fd());
-        let map = libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, kind, fd, 0);
-        assert_ne!(map, libc::MAP_FAILED);
-        assert_eq!(libc::mincore(map, len, resident.as_mut_ptr()), 0);
-        libc::munmap(map, len);
-    }
-    let pages = resident.iter().enumerate();
-    pages
-        .filter(|(_, r)| **r & 1 == 1)
-        .map(|(p, _)| p as u64)
-        .collect()
+    let pages = (0..).zip(test_support::pages::resident(path));
+    pages.filter(|(_, is)| *is).map(|(page, _)| page).collect()
 }
 
 /// The runs of adjacent pages.

@@ -9,7 +9,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use nowait::residency::{Probe, Source, page_map, page_size, residency, resident_prefix};
+use nowait::residency::{
+    Probe, Source, page_map, page_size, residency, residency_of_files, residency_of_ranges,
+    resident_prefix,
+};
 
 use crate::common::cache::evict;
 use crate::common::children::alone;
@@ -191,5 +194,39 @@ fn a_hole_of_terabytes_is_not_gone_through() {
             });
             assert!(calls.all() <= 200, "{:?}", calls.0);
         }
+    });
+}
+
+/// Two calls of statx(2) and one of cachestat(2) for each file, beside its open(2) and close(2). The first file of a
+/// mount takes one question more.
+#[test]
+fn many_files_and_ranges_take_a_question_each() {
+    alone(|| {
+        const NUMBER: u64 = 20;
+        let dir = scratch();
+        let paths: Vec<_> = (0..NUMBER)
+            .map(|n| dir.path().join(n.to_string()))
+            .collect();
+        paths
+            .iter()
+            .for_each(|path| std::fs::write(path, [7; 100]).unwrap());
+        let file = File::open(&paths[0]).unwrap();
+        let probe = Probe::new(&file).expect("a probe");
+        if probe.source() != Ok(Source::Cachestat) {
+            return;
+        }
+        let calls = Calls::of(|| {
+            let mut answers = residency_of_files(&paths).map(|it| it.unwrap().known().unwrap());
+            assert!(answers.all(|it| it.pages == 1));
+        });
+        // Without the number of the mount, each file is asked about twice.
+        let asked = [NUMBER + 1, 2 * NUMBER];
+        assert!(asked.contains(&calls.number(CACHESTAT)), "{:?}", calls.0);
+        // The list of leases is read once or several times, each with up to two calls of statx(2).
+        let statx = calls.number(libc::SYS_statx);
+        assert!((2 * NUMBER..3 * NUMBER).contains(&statx), "{:?}", calls.0);
+        let ranges = vec![0..100; NUMBER as usize];
+        let calls = Calls::of(|| assert!(residency_of_ranges(&file, &ranges).is_ok()));
+        assert_eq!(calls.number(CACHESTAT), NUMBER + 1, "{:?}", calls.0);
     });
 }
