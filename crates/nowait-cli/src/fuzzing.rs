@@ -149,8 +149,6 @@ pub fn profile_of_bytes(text: &[u8]) {
 
 /// Returns true if a profile may have this entry. This is a simple model of the reader's checks.
 fn may_be_used(entry: &profile::Entry) -> bool {
-    let path = entry.path.as_os_str().as_bytes();
-    let is_path = !path.is_empty() && !path.contains(&0) && path.len() < libc::PATH_MAX as usize;
     let is_file = |file: &FileUse| {
         let mut before = 0;
         file.ranges.len() <= MAX_RANGES
@@ -160,7 +158,14 @@ fn may_be_used(entry: &profile::Entry) -> bool {
                 is_after && range.end <= file.stamp.size
             })
     };
+    let is_path = is_path(&entry.path) && !entry.path.as_os_str().is_empty();
     is_path && entry.file.as_ref().is_none_or(is_file)
+}
+
+/// Returns true if the kernel may accept this path.
+fn is_path(path: &Path) -> bool {
+    let path = path.as_os_str().as_bytes();
+    !path.contains(&0) && path.len() < libc::PATH_MAX as usize
 }
 
 /// Checks a command and entries: a profile of valid ones is read as it was written, one with others is refused.
@@ -194,7 +199,8 @@ pub fn profile_of_entries(command: Vec<Vec<u8>>, entries: Vec<(Entry, u8, u32)>)
     };
     let text = write_profile(&profile);
     let read = Profile::read(&*text);
-    match profile.entries.iter().all(may_be_used) {
+    let is_valid = is_path(&profile.command.program) && profile.entries.iter().all(may_be_used);
+    match is_valid {
         true => assert_eq!(read, Ok(profile)),
         false => assert!(read.is_err(), "{profile:?}"),
     }
