@@ -4,16 +4,11 @@
 //! `--keep-cache` may start the program in another control group. Other processes open and read the files.
 //! Process 1 of a PID namespace is `nowait run`. Its messages begin with "nowait: ".
 
-#[path = "common/alone.rs"]
-mod alone;
-#[path = "common/program.rs"]
-mod program;
-
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, ExitStatus};
 
-use alone::{Alone, MODES, WITHOUT_GROUPS};
-use program::{open_directory, run};
+use crate::alone::{Alone, MODES, WITHOUT_GROUPS};
+use crate::program::{open_directory, run};
 
 /// A small program.
 struct Small {

@@ -2,9 +2,6 @@
 //! util-linux: the same output, without regard to order and alignment. The intended differences are the cases
 //! of these tests in which the programs are not compared. The manual pages list them.
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use program::{Bound, MIB, Said, directory, nowait, run, word};
+use crate::program::{Bound, MIB, Said, directory, nowait, run, word};
 use slowdisk::Filesystem;
 
 /// The real program, in the same locale.

@@ -1,15 +1,12 @@
 //! Tests of `nowait run` with programs that write what they like into the channel, and with disks that do not answer.
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use program::{compile, fifo, libraries, nowait, open_directory, run, wait_until, word};
+use crate::program::{compile, fifo, libraries, nowait, open_directory, run, wait_until, word};
 use rustix::fs::inotify;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};

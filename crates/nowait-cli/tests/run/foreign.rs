@@ -1,15 +1,12 @@
 //! Tests of `nowait run` with programs that shall not notice it: the library makes no system call in them, and those that cannot load it
 //! are as alone.
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use program::{Said, all_libraries, nowait, open_directory, run, word};
+use crate::program::{Said, all_libraries, nowait, open_directory, run, word};
 use tempfile::TempDir;
 
 /// A directory with `tree`: some directories, one of them of many names.

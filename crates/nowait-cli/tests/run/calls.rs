@@ -1,16 +1,13 @@
 //! Tests of the functions that libnowait_ahead.so interposes: programs in C and C++ print what the functions return, with and
 //! without `nowait run`.
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use program::{Said, libraries, nowait, open_directory, prepare_libraries, run, wait_until};
+use crate::program::{Said, libraries, nowait, open_directory, prepare_libraries, run, wait_until};
 use tempfile::TempDir;
 
 /// A directory with `tree`, and the compiled programs.
@@ -38,7 +35,7 @@ impl Place {
 
     /// Compiles a file of tests/c.
     fn compile(&self, compiler: &str, source: &str, words: &[&str]) -> PathBuf {
-        program::compile(compiler, source, words, self.0.path())
+        crate::program::compile(compiler, source, words, self.0.path())
     }
 
     fn calls(&self) -> PathBuf {

@@ -1,15 +1,12 @@
 //! Tests of `nowait demo`: its output, its file and its exit status. No figure is looked at.
 #![allow(unsafe_code, reason = "seccomp(2) in a child")]
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use program::{
+use crate::program::{
     MIB, Said, as_nobody, cold, directory, fifo, limited_to, nowait, on_a_terminal, open_directory,
     run, wait_until, word,
 };

@@ -1,13 +1,10 @@
 //! Tests of names that others have chosen: no verb prints their control sequences.
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-use program::{cold, directory, nowait, on_a_terminal, run, word};
+use crate::program::{cold, directory, nowait, on_a_terminal, run, word};
 
 /// A name that clears the screen, forges a line, changes the direction of the text, and ends a string
 /// of the terminal.
@@ -68,7 +65,7 @@ fn no_message_has_control_sequences_of_a_name() {
     fs::write(&script, "#!/nonexistent\n").unwrap();
     messages(&["run", missing]);
     fs::copy("/bin/true", &script).unwrap();
-    let libraries = program::libraries();
+    let libraries = crate::program::libraries();
     let mut command = nowait(["run", "--stats", "--", missing]);
     let said = run(command.env("NOWAIT_LIBRARY_DIR", libraries));
     assert_plain(&["run"], &said.err);

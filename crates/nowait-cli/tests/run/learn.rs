@@ -1,8 +1,5 @@
 //! Tests of `nowait run --learn` and of `nowait learn`. The profiles are those of the user 65534.
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -11,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use program::{
+use crate::program::{
     Group, MIB, Said, cached, cached_bytes, cold, compile, evict, fifo, libraries, nowait,
     open_directory, run, wait_until, word,
 };
@@ -193,9 +190,9 @@ fn what_a_program_uses_is_learnt() {
 /// The names of the functions that files of the library interpose.
 fn interposed() -> Vec<&'static str> {
     let files = [
-        include_str!("../../nowait-ahead/src/calls/close.rs"),
-        include_str!("../../nowait-ahead/src/calls/read.rs"),
-        include_str!("../../nowait-ahead/src/calls/execute.rs"),
+        include_str!("../../../nowait-ahead/src/calls/close.rs"),
+        include_str!("../../../nowait-ahead/src/calls/read.rs"),
+        include_str!("../../../nowait-ahead/src/calls/execute.rs"),
     ];
     let name = |line: &'static str| line.strip_prefix("    fn ")?.split_once('(');
     let variadic = |line: &'static str| line.strip_prefix("variadic! { ");
@@ -884,7 +881,7 @@ fn the_library_needs_little_of_a_programs_stack() {
     // Parts of it are cached.
     let large = cold(home.path().join("large"), 8 * MIB);
     fs::set_permissions(&large, fs::Permissions::from_mode(0o644)).unwrap();
-    (0..8).for_each(|n| program::touch(&large, n * MIB..n * MIB + 4096));
+    (0..8).for_each(|n| crate::program::touch(&large, n * MIB..n * MIB + 4096));
     let words = [word(&small_stack), word(&large)];
     let direct = uses(&run(Command::new(words[0])
         .arg(words[1])

@@ -1,8 +1,5 @@
 //! Tests of `nowait cache save` and `restore`: the restored pages, and the refused snapshots.
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
@@ -11,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use program::{
+use crate::program::{
     MIB, Said, cached, cached_bytes, cold, directory, evict, fifo, nowait, run, run_with, touch,
     wait_until, word,
 };

@@ -4,9 +4,6 @@
 //! `NOWAIT_RUN_FILES=100000` makes larger trees, and runs all programs on each filesystem. Without it, half of them run on
 //! some.
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hasher};
@@ -18,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use program::{Said, libraries, nowait, run};
+use crate::program::{Said, libraries, nowait, run};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use slowdisk::{Filesystem, ServedTree, SlowDisk, TestMount, require};
 use tempfile::TempDir;
@@ -255,12 +252,12 @@ impl Place {
             root,
             kind: Kind::Mount(Box::new(mount), disk),
             is_learnt: filesystem == Filesystem::Ext4,
-            profiles: program::directory(),
+            profiles: crate::program::directory(),
         }
     }
 
     fn on_fuse() -> Place {
-        let directory = program::directory();
+        let directory = crate::program::directory();
         let shown = directory.path().join("shown");
         fill(&shown.join("tree"), files() / 20, 5);
         let mount = ServedTree::new(&shown, FUSE).unwrap();
@@ -269,7 +266,7 @@ impl Place {
             out: directory.path().to_owned(),
             kind: Kind::Fuse(Some(mount), directory),
             is_learnt: true,
-            profiles: program::directory(),
+            profiles: crate::program::directory(),
         }
     }
 
@@ -344,7 +341,7 @@ impl Place {
     /// Compares a program with itself under `nowait run`.
     fn compare(&mut self, program: &Program) {
         // Each program has a profile of its own.
-        self.profiles = program::directory();
+        self.profiles = crate::program::directory();
         let direct = self.run(program, How::Direct);
         assert_eq!(direct.said[0].0, Some(0), "{}: {direct:?}", program.name);
         // A filesystem in memory is never cold.

@@ -1,15 +1,12 @@
 //! Tests of `nowait run --keep-cache`: the page cache after the program has ended.
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use program::{cold, directory, libraries, nowait, touch};
+use crate::program::{cold, directory, libraries, nowait, touch};
 use test_support::pages;
 
 const SIZE: u64 = 4 << 20;
@@ -72,12 +69,13 @@ fn the_cache_is_as_before_however_the_program_ends() {
         // A process that the program leaves behind runs on, in the group of `nowait run`.
         ("sleep 1 & exit 0", Some(0), None),
     ] {
-        let [half_name, name, made_name] = [&half, &file, &made].map(|path| program::word(path));
+        let [half_name, name, made_name] =
+            [&half, &file, &made].map(|path| crate::program::word(path));
         let script =
             format!("echo $$; cat {half_name} {name} > {made_name}; sync {made_name}; {end}");
         // Some machines reclaim pages without a shortage of memory (DAMON). No proof is left if the program has read them again.
         let is_kept = || {
-            program::evict(&half);
+            crate::program::evict(&half);
             touch(&half, 0..SIZE / 2);
             let before = pages::resident(&half);
             let mut run = keep_cache(&script).stdout(Stdio::piped()).spawn().unwrap();
@@ -107,9 +105,9 @@ fn few_written_pages_are_evicted() {
     }
     let directory = directory();
     let made = ["one", "other"].map(|name| directory.path().join(name));
-    let [one, other] = [&made[0], &made[1]].map(|path| program::word(path));
+    let [one, other] = [&made[0], &made[1]].map(|path| crate::program::word(path));
     for pages in 1..100 {
-        let bytes = pages * program::PAGE;
+        let bytes = pages * crate::program::PAGE;
         let script = format!("head -c {bytes} /dev/zero >{one} & echo text >{other}; wait");
         assert!(keep_cache(&script).status().unwrap().success());
         for path in &made {
@@ -127,7 +125,10 @@ fn the_group_of_a_run_within_that_was_killed_is_removed() {
     let directory = directory();
     let file = cold(directory.path().join("cold"), SIZE);
     // The program of the inner run ends its helper, and itself.
-    let inner = format!("cat {} >/dev/null; {KILL_HELPER} $$", program::word(&file));
+    let inner = format!(
+        "cat {} >/dev/null; {KILL_HELPER} $$",
+        crate::program::word(&file)
+    );
     let script = "echo $$; \"$0\" run --keep-cache -- sh -c \"$1\"; exit 5";
     let mut run = nowait(["run", "--wait", "--keep-cache", "--", "sh", "-c", script]);
     run.args([env!("CARGO_BIN_EXE_nowait"), &inner]);
@@ -202,7 +203,7 @@ fn the_report_says_what_was_evicted() {
     let mut before = nowait(["run", "--wait", "--", "sh", "-c", "cat /dev/null"]);
     let before = before.env("NOWAIT_LIBRARY_DIR", libraries()).status();
     assert!(before.unwrap().success());
-    let script = format!("cat {} >/dev/null", program::word(&file));
+    let script = format!("cat {} >/dev/null", crate::program::word(&file));
     let mut run = nowait([
         "run",
         "--wait",

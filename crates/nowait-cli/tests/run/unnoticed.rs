@@ -2,18 +2,13 @@
 //! what they print about themselves.
 #![allow(unsafe_code)]
 
-#[path = "common/alone.rs"]
-mod alone;
-#[path = "common/program.rs"]
-mod program;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use alone::{Alone, MODES, WITHOUT_GROUPS};
-use program::{MIB, all_libraries, cold, evict, open_directory, run, touch, word};
+use crate::alone::{Alone, MODES, WITHOUT_GROUPS};
+use crate::program::{MIB, all_libraries, cold, evict, open_directory, run, touch, word};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
 use slowdisk::{Filesystem, TestMount};
 

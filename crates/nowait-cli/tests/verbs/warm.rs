@@ -1,18 +1,15 @@
 //! Tests of `nowait warm`: the cached pages afterwards, the limits, and the output.
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use nowait::residency::page_map;
-use program::{
+use crate::program::{
     Group, MIB, PAGE, Said, as_nobody, cached, cached_bytes, cold, directory, evict, fifo, nowait,
     open_directory, run, touch, wait_until, word,
 };
+use nowait::residency::page_map;
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
 
 /// The available backends.

@@ -1,8 +1,5 @@
 //! Bad input of every verb that takes paths: the message and the exit code, and the rest of the work is done.
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStringExt;
@@ -10,7 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use program::{MIB, Said, as_nobody, cold, directory, fifo, nowait, open_directory, run, run_with};
+use crate::program::{
+    MIB, Said, as_nobody, cold, directory, fifo, nowait, open_directory, run, run_with,
+};
 
 /// A verb, and its behaviour where the verbs differ.
 struct Verb {

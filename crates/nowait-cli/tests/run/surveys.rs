@@ -1,9 +1,6 @@
 //! Tests of `nowait run --keep-cache` where no control group can be made: the preload library surveys the files that the
 //! program opens.
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
@@ -12,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nowait::residency::page_map;
-use program::{
+use crate::program::{
     MIB, PAGE, Said, all_libraries, as_nobody, cold, compile, directory, evict, limited, nowait,
     prepare_libraries, run, run_with, touch, word,
 };
+use nowait::residency::page_map;
 use slowdisk::{Filesystem, TestMount};
 use test_support::pages::{all_reclaimed, are_reclaimed};
 
@@ -786,7 +783,7 @@ fn each_way_to_read_or_write_a_part_of_a_large_file_leaves_the_cache_as_it_was()
     let windows = compile("cc", "windows.c", &["-std=gnu11"], here.path());
     let table = run_well(&mut Command::new(&windows));
     let names: Vec<&str> = table.text().lines().collect();
-    let source = include_str!("../../nowait-ahead/src/calls/transfer.rs");
+    let source = include_str!("../../../nowait-ahead/src/calls/transfer.rs");
     let name = |line: &'static str| line.strip_prefix("    fn ")?.split_once('(');
     for (name, _) in source.lines().filter_map(name) {
         assert!(names.contains(&name), "windows.c has no {name}");
@@ -991,7 +988,7 @@ fn a_process_that_is_left_behind_uses_the_cache_as_without() {
         let mut command = made(&script);
         run_well(command.current_dir(at));
         fs::write(at.join("go"), "").unwrap();
-        program::wait_until("the process ends", || at.join("done").exists());
+        crate::program::wait_until("the process ends", || at.join("done").exists());
         assert_eq!(pages(&dropped), BTreeSet::new());
         assert_are_kept(
             &read,
@@ -1072,7 +1069,7 @@ fn a_large_file_is_evicted_behind_its_reader_although_it_was_removed() {
                   while [ ! -e go ]; do sleep 0.01; done";
     let mut command = surveys(&[], script);
     let mut run = command.current_dir(at).spawn().unwrap();
-    program::wait_until("the program has read the file", || {
+    crate::program::wait_until("the program has read the file", || {
         at.join("was-read").exists()
     });
     let resident = || {
@@ -1082,7 +1079,7 @@ fn a_large_file_is_evicted_behind_its_reader_although_it_was_removed() {
             .map(|range| range.end - range.start)
             .sum::<u64>()
     };
-    program::wait_until("the file is evicted", || resident() <= 8 * MIB);
+    crate::program::wait_until("the file is evicted", || resident() <= 8 * MIB);
     fs::write(at.join("go"), "").unwrap();
     assert!(run.wait().unwrap().success());
 }
@@ -1133,7 +1130,7 @@ fn later_files_with_the_numbers_of_removed_ones_stay() {
                   >removed; while [ ! -e made ]; do sleep 0.01; done";
     let mut command = surveys(&[], script);
     let mut run = command.current_dir(at).spawn().unwrap();
-    program::wait_until("files were removed", || at.join("removed").exists());
+    crate::program::wait_until("files were removed", || at.join("removed").exists());
     let paths = (0..20).map(|n| cold(at.join(format!("b{n}")), 100_000));
     let paths: Vec<PathBuf> = paths.collect();
     let mut files = Files::new(paths.clone());
@@ -1214,7 +1211,7 @@ fn files_of_other_users_stay_as_they_are() {
     if !is_root() {
         return;
     }
-    let directory = program::open_directory();
+    let directory = crate::program::open_directory();
     let file = directory.path().join("file");
     fs::write(&file, vec![1; 4 * MIB as usize]).unwrap();
     File::open(&file).unwrap().sync_all().unwrap();
@@ -1372,7 +1369,7 @@ fn the_report_counts_files_whose_residency_is_not_known_any_more() {
     if !is_root() {
         return;
     }
-    let directory = program::open_directory();
+    let directory = crate::program::open_directory();
     std::os::unix::fs::chown(directory.path(), Some(65534), None).unwrap();
     // Few are held by a descriptor.
     let script = format!(

@@ -1,13 +1,10 @@
 //! Runs the commands of the book in `docs/book/`. Numbers may differ from those that are printed there.
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-use program::{directory, run};
+use crate::program::{directory, run};
 
 /// The directory `data` of the book.
 fn data(at: &Path) {
@@ -88,7 +85,7 @@ fn other_commands_have_options_that_exist() {
             let end = |word: &str| word == "|" || word == "--";
             let mut words = line.split_whitespace().take_while(|word| !end(word));
             let verb = words.next().unwrap();
-            let help = run(&mut program::nowait([verb, "--help"])).done();
+            let help = run(&mut crate::program::nowait([verb, "--help"])).done();
             for option in words.filter(|word| word.starts_with('-')) {
                 let option = option.split('=').next().unwrap_or(option);
                 assert!(help.text().contains(option), "{line} in {}", page.display());

@@ -1,13 +1,10 @@
 //! Tests of the manual pages and completions that `nowait generate` prints.
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use program::{directory, nowait, run};
+use crate::program::{directory, nowait, run};
 
 /// Writes all files into a directory, and returns their paths.
 fn generate(dir: &Path) -> Vec<PathBuf> {
@@ -138,7 +135,7 @@ fn an_output_that_cannot_be_written_is_reported() {
     for name in ["nowait.bash", "nowait.1"] {
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
         let output = nowait(["generate", name]).stdout(full).output().unwrap();
-        let said = program::Said::of(&output).in_part();
+        let said = crate::program::Said::of(&output).in_part();
         assert!(
             said.err
                 .contains("cannot write to standard output: No space left"),

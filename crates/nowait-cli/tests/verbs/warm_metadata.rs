@@ -1,14 +1,11 @@
 //! Tests of `nowait warm --metadata`: the metadata that is cached afterwards.
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use program::{
+use crate::program::{
     MIB, Said, as_nobody, cached_bytes, directory, nowait, open_directory, run, wait_until, word,
 };
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};

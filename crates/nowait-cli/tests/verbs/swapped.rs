@@ -2,9 +2,6 @@
 //! a file that is not regular, and follows no link that has replaced a directory.
 #![allow(unsafe_code, reason = "seccomp(2) in a child")]
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -13,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use program::{
+use crate::program::{
     MIB, Said, cached_bytes, cold, directory, evict, fifo, limited, nowait, run, touch, wait_until,
     word,
 };

@@ -1,8 +1,5 @@
 //! Tests of `nowait scan`, beside find(1).
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -12,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
 
-use program::{
+use crate::program::{
     Bound, Said, as_nobody, directory, fifo, limited, nowait, on_a_terminal, open_directory, run,
     while_files_change, word,
 };

@@ -1,16 +1,13 @@
 //! Each verb with few descriptors, threads, and little memory, and on a full disk: all work is done, or the message
 //! and the exit code say what is missing.
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use program::{Group, MIB, Said, directory, limited_to, nowait, open_directory, run, word};
+use crate::program::{Group, MIB, Said, directory, limited_to, nowait, open_directory, run, word};
 use slowdisk::{Filesystem, TestMount};
 
 const DIRECTORIES: u64 = 60;
@@ -278,7 +275,7 @@ fn messages_that_cannot_be_printed_change_no_exit_code() {
     }
     // The program cannot be watched, which is said before it begins.
     let mut command = nowait(["run", "--wait", "--stats", "--", "sh", "-c", "exit 3"]);
-    limited_to(&mut command, "fsize", MIB).env("NOWAIT_LIBRARY_DIR", program::libraries());
+    limited_to(&mut command, "fsize", MIB).env("NOWAIT_LIBRARY_DIR", crate::program::libraries());
     let code = command.stderr(full()).status().unwrap().code();
     assert_eq!(code, Some(3));
 }

@@ -1,8 +1,5 @@
 //! Tests of `nowait run`: the program's output, its end, and its signals.
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use program::{directory, libraries, nowait, run};
+use crate::program::{directory, libraries, nowait, run};
 use rustix::process::{Pid, Signal, kill_process};
 use slowdisk::{Entry, Filesystem, SlowDisk, TestMount};
 use test_support::{Excuse, repeat};
@@ -126,7 +123,7 @@ fn the_environment_has_two_variables_more() {
 #[test]
 fn a_program_runs_without_shared_memory() {
     let mut command = run_of(&["--stats", "--", "echo", "text"]);
-    program::limited_to(&mut command, "fsize", program::MIB);
+    crate::program::limited_to(&mut command, "fsize", crate::program::MIB);
     let said = run(command.env("NOWAIT_LIBRARY_DIR", libraries()));
     assert_eq!((said.code, said.text()), (Some(0), "text\n"), "{said:?}");
     assert!(said.err.contains("nothing is read ahead"), "{said:?}");

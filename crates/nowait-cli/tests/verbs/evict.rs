@@ -1,9 +1,6 @@
 //! Tests of `nowait evict`: the evicted pages, the remaining pages, and the reported reasons.
 #![allow(unsafe_code, reason = "a test that maps files has to")]
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::ops::Range;
@@ -11,11 +8,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use nowait::residency::residency;
-use program::{
+use crate::program::{
     MIB, PAGE, Said, as_nobody, cold, directory, fifo, file, nowait, open_directory, overlay_with,
     run, touch, wait_until,
 };
+use nowait::residency::residency;
 use rustix::mm::{MapFlags, ProtFlags};
 use serde_json::{Value, json};
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};

@@ -1,8 +1,5 @@
 //! Tests of `nowait du`: it reports the same bytes as du(1).
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -11,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use program::{
+use crate::program::{
     Bound, Said, as_nobody, directory, fifo, limited, nowait, on_a_terminal, open_directory, run,
     while_files_change, word,
 };

@@ -1,8 +1,5 @@
 //! Tests of `nowait fincore` on files whose cached pages are known.
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
@@ -12,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use program::{
+use crate::program::{
     Bound, MIB, PAGE, Said, as_nobody, cold, directory, evict, fifo, file, limited, nowait,
     open_directory, overlay_with, run, run_with, touch, while_files_change, word,
 };
@@ -656,7 +653,7 @@ fn watching_repeats_until_an_interrupt() {
     let mut command = nowait(["fincore", "--watch=0.1", path.to_str().unwrap()]);
     let mut child = command.stdout(File::create(&out).unwrap()).spawn().unwrap();
     let tables = || fs::read_to_string(&out).unwrap().matches("SIZE").count();
-    program::wait_until("three tables", || tables() >= 3);
+    crate::program::wait_until("three tables", || tables() >= 3);
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
@@ -783,7 +780,7 @@ fn files_of_a_process_are_those_that_are_open_or_mapped() {
 #[test]
 fn mapped_files_have_their_own_names() {
     // /proc/PID/maps writes two of these names alike.
-    let dir = program::open_directory();
+    let dir = crate::program::open_directory();
     let names = ["a\nb", "a\\012b", "c (deleted)", "d\\012\n\\134e"];
     let mapped = names.map(|name| cold(dir.path().join(name), MIB));
     mapped.iter().for_each(|path| touch(path, 0..PAGE));

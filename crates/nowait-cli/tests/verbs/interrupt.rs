@@ -1,13 +1,10 @@
 //! Tests that Ctrl-C ends each verb while a device hangs.
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use program::{nowait, wait_until, word};
+use crate::program::{nowait, wait_until, word};
 use rustix::process::{Pid, Signal, kill_process};
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
 
@@ -39,7 +36,7 @@ fn an_interrupt_ends_a_listing_while_a_device_hangs() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
     let cold = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
-    let saved = program::directory();
+    let saved = crate::program::directory();
     let snapshot = saved.path().join("snapshot");
     let verbs: [&[&str]; 7] = [
         &["scan", "-r"],
@@ -88,7 +85,7 @@ fn an_interrupt_leaves_nothing_of_a_snapshot_that_a_device_does_not_take() {
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
     let mount = TestMount::filled(&disk, Filesystem::Ext4, |_| {}).unwrap();
     let before = names(mount.path());
-    let files = program::directory();
+    let files = crate::program::directory();
     fill(files.path());
     disk.inject(Fault::stall(0..disk.size()).writes_only());
     let snapshot = mount.path().join("snapshot");
@@ -129,12 +126,12 @@ fn an_interrupt_ends_each_verb_whose_own_thread_waits_for_the_device() {
     slowdisk::require!(slowdisk::available());
     let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
     let mount = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
-    let saved = program::directory();
+    let saved = crate::program::directory();
     let snapshot = saved.path().join("snapshot");
     let file = mount.path().join("d1/f1");
     fs::write(&file, [0; 4096]).unwrap();
     let save = ["cache", "save", "-o", word(&snapshot), word(&file)];
-    program::run(&mut nowait(save)).done();
+    crate::program::run(&mut nowait(save)).done();
     let (file, directory) = (word(&file), file.parent().unwrap());
     let (directory, other) = (word(directory), saved.path().join("other"));
     let verbs: [&[&str]; 10] = [

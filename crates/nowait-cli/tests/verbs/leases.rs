@@ -1,15 +1,12 @@
 //! Tests of leases for writing (fcntl(2)) that another process holds: no verb breaks them.
 
-#[path = "common/program.rs"]
-mod program;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use program::{MIB, as_nobody, cached_bytes, cold, directory, file, nowait, run, word};
+use crate::program::{MIB, as_nobody, cached_bytes, cold, directory, file, nowait, run, word};
 
 /// A process that holds a lease for writing.
 struct Holder(Child);
@@ -150,12 +147,12 @@ fn a_file_under_lease_is_neither_read_nor_kept() {
             "{words:?}"
         );
         assert_eq!(cached_bytes(&other), MIB);
-        program::evict(&other);
+        crate::program::evict(&other);
     }
     let mut keep = nowait(["keep", tree]);
     keep.stderr(Stdio::piped()).stdout(Stdio::null());
     let mut keep = keep.spawn().unwrap();
-    program::wait_until("the other file is kept", || cached_bytes(&other) == MIB);
+    crate::program::wait_until("the other file is kept", || cached_bytes(&other) == MIB);
     rustix::process::kill_process(
         rustix::process::Pid::from_child(&keep),
         rustix::process::Signal::TERM,

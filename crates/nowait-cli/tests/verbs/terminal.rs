@@ -1,9 +1,6 @@
 //! Tests of the behaviour that all verbs share on a terminal.
 
-#[path = "common/program.rs"]
-mod program;
-
-use program::{directory, nowait, on_a_terminal};
+use crate::program::{directory, nowait, on_a_terminal};
 
 /// See no-color.org.
 #[test]
