@@ -14,9 +14,9 @@ use super::files::{Files, advise_random};
 use super::memory;
 use super::offsets::Place;
 use super::offsets::{Offsets, Order};
-use super::scramble::picked;
 use super::turn::Turn;
 use nowait_cli::problem::Problem;
+use nowait_cli::scramble::picked;
 
 /// The part of the files that is in the page cache before a turn.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -120,8 +120,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::harness::interval::Verdict;
     use crate::harness::text::Paint;
+    use nowait_cli::interval::Verdict;
 
     fn table() -> Table {
         let mut cell = Cell::default();

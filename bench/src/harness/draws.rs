@@ -14,7 +14,7 @@
 use serde::Serialize;
 
 use super::offsets::Place;
-use super::scramble::{Random, mix, permute};
+use nowait_cli::scramble::{Random, mix, permute};
 
 /// The classes, in the order of their files.
 pub const CLASSES: [&str; 3] = ["f1", "f2", "f3"];
@@ -108,7 +108,7 @@ impl Draws {
     }
 
     fn random(&mut self) -> u64 {
-        mix(self.random.next())
+        mix(self.random.number())
     }
 
     /// The next place; `None` if all blocks of f2 or f3 were read.

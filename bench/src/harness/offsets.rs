@@ -7,7 +7,7 @@
 //! from three files, each in its own way.
 
 use super::draws::{Draws, Mix};
-use super::scramble::{Random, mix, permute};
+use nowait_cli::scramble::{Random, mix, permute};
 
 /// A place to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

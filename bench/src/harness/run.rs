@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::column::Column;
-use super::interval::{Interval, middle};
 use super::machine::Machine;
 use super::plot::Chart;
 use super::table::Table;
+use nowait_cli::interval::{Interval, middle};
 
 /// Fewer rounds than this make no ratio.
 pub const FEWEST: usize = 3;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::output::Output;
-use super::scramble::mix;
+use nowait_cli::scramble::mix;
 use nowait_cli::size::Size;
 
 /// The number of reads of a turn in an area without a default time.

@@ -6,10 +6,10 @@ use super::losses;
 use super::part::Part;
 use super::proposals::{PROPOSALS, Proposal};
 use super::{Outcome, Report};
-use crate::harness::interval::Verdict;
 use crate::harness::plot::{Chart, Line, Stroke};
 use crate::harness::run::Run;
 use crate::harness::table::Table;
+use nowait_cli::interval::Verdict;
 
 const STYLE: &str = include_str!("page.css");
 

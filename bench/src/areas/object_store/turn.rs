@@ -17,8 +17,8 @@ use super::ground::Ground;
 use super::work::Work;
 use crate::harness::contender::Word;
 use crate::harness::round::Round;
-use crate::harness::scramble::{mix, permute};
 use crate::harness::usage::Usage;
+use nowait_cli::scramble::{mix, permute};
 
 /// The threads of the runtime.
 pub const THREADS: usize = 2;

@@ -11,13 +11,13 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use crate::harness::bench::Bench;
-use crate::harness::interval::middle;
 use crate::harness::machine::Machine;
 use crate::harness::output::Output;
 use crate::harness::run::{Absent, Cell, Run};
 use crate::harness::settings::RoundCount;
 use crate::harness::table::{Entry, Table};
 use nowait_cli::doctor::{self, BreakEven, CostTable, SEED_BREAK_EVEN};
+use nowait_cli::interval::middle;
 use nowait_cli::problem::Problem;
 use nowait_cli::progress::Progress;
 use nowait_cli::stop::Stop;

@@ -12,10 +12,10 @@ use super::pressure::Pressure;
 use super::share::{Count, Share};
 use crate::harness::contender::Word;
 use crate::harness::delay::Delay;
-use crate::harness::interval::middle;
 use crate::harness::plot::{Axis, Chart, Line};
 use crate::harness::run::{Contender, Run, at, object};
 use crate::harness::table::{Entry, Table};
+use nowait_cli::interval::middle;
 use nowait_cli::size::Size;
 
 /// One round of one pressure.

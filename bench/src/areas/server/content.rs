@@ -1,7 +1,7 @@
 //! The bytes of the files: each file has its own, so that a wrong byte, offset or file in a
 //! response is found.
 
-use crate::harness::scramble::mix;
+use nowait_cli::scramble::mix;
 
 /// The distance in bytes between the words that are checked in a response.
 const STRIDE: u64 = 4096;

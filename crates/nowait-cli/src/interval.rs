@@ -10,8 +10,11 @@ use serde::{Deserialize, Serialize};
 /// A median and its range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
+    /// The median.
     pub median: f64,
+    /// The lower end.
     pub low95: f64,
+    /// The upper end.
     pub high95: f64,
 }
 
@@ -19,7 +22,9 @@ pub struct Interval {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
+    /// The first is better.
     Better,
+    /// The first is worse.
     Worse,
 }
 

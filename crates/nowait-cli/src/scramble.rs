@@ -13,13 +13,14 @@ pub fn mix(x: u64) -> u64 {
 pub struct Random(u64);
 
 impl Random {
+    /// The stream of this seed.
     pub fn new(seed: u64) -> Random {
         Random(mix(seed) | 1)
     }
 
     /// The next number. The low bits of successive numbers are correlated.
     #[inline(always)]
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -29,7 +30,7 @@ impl Random {
     /// The next number below `n`: the upper half of a product.
     #[inline(always)]
     pub fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+        ((u128::from(self.number()) * u128::from(n)) >> 64) as u64
     }
 }
 
