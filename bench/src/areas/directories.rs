@@ -8,10 +8,10 @@
 
 mod c_scan;
 mod contender;
-pub mod count;
 mod ground;
 pub mod inside;
 mod report;
+mod said;
 mod window;
 
 use std::path::Path;
@@ -23,18 +23,18 @@ use slowdisk::Entry;
 use crate::harness::bench::{Bench, Group};
 use crate::harness::child;
 use crate::harness::contender::{Contenders, once_each};
+use crate::harness::count::Count;
 use crate::harness::machine::Machine;
 use crate::harness::output::Output;
 use crate::harness::processes::{Turn, check_root, reads};
 use crate::harness::settings::RoundCount;
 use crate::harness::slow::Slow;
 use contender::{Contender, Name};
-use count::Count;
 use ground::Ground;
-use inside::Said;
 use nowait_cli::problem::Problem;
 use nowait_cli::stop::Stop;
 use report::Seeks;
+use said::Said;
 use window::Window;
 
 /// Listing a directory with the attributes of every entry: scan, readahead, ls, find, bfs, du, dust, pdu
@@ -93,7 +93,7 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         check_root("with --warm")?;
     }
     let bench = Bench::new("dir", &args.output, args.rounds.count, stop);
-    let ground = Ground::prepare(args, &bench.stop)?;
+    let ground = Ground::prepare(&args.counts(), args.slow.as_ref(), &bench.stop)?;
     let machine = Machine::look(&ground.directories[0].0)?;
     let names = bench.choose(&args.contenders.names, Name::fits)?;
     let contenders: Vec<Contender> = names

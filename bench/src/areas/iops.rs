@@ -18,13 +18,13 @@ use serde_json::json;
 
 use crate::contenders::fio::Fio;
 use crate::harness::bench::{Bench, Group};
+use crate::harness::cell::Absent;
 use crate::harness::contender::{Contenders, Fit, Word, once_each};
 use crate::harness::cores;
 use crate::harness::direct::Direct;
 use crate::harness::files::{Files, open_direct};
 use crate::harness::machine::Machine;
 use crate::harness::offsets::Order;
-use crate::harness::run::Absent;
 use crate::harness::settings::{Amount, Timed};
 use crate::harness::turn::Turn;
 use contender::Name;

@@ -17,12 +17,12 @@ use nowait_cli::stop::Stop;
 use serde::Serialize;
 use serde_json::json;
 
-use super::directories::count::Count;
 use crate::harness::bench::{Bench, Group};
 use crate::harness::cache::{evict, resident, sync, warm, warm_blocks};
 use crate::harness::child;
 use crate::harness::column::Column;
 use crate::harness::contender::{Contenders, Word, once_each};
+use crate::harness::count::Count;
 use crate::harness::directory::{BYTES_A_FILE, Directory};
 use crate::harness::files::open;
 use crate::harness::machine::Machine;

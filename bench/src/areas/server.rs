@@ -11,9 +11,11 @@ mod load;
 mod nginx;
 mod report;
 mod round;
+mod running;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
@@ -122,8 +124,14 @@ fn size(text: &str) -> Result<Size, String> {
 
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let bench = Bench::timed("server", &args.timed, stop);
-    let names = bench.choose(&args.contenders.names, Name::fits)?;
-    let ground = Ground::prepare(args, &bench.stop)?;
+    let names = bench.choose(&args.contenders.names, running::fits)?;
+    let ground = Ground::prepare(
+        args.dir.as_deref(),
+        args.size.0,
+        (args.hot_files, args.cold_files),
+        args.slow.as_ref(),
+        &bench.stop,
+    )?;
     let machine = Machine::look(&ground.root)?;
     let group = |cold: &u32| {
         let parameters = json!({
@@ -143,8 +151,10 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
             return Ok(None);
         }
         let turn = Turn {
-            args,
             ground: &ground,
+            threads: args.threads as usize,
+            time: Duration::from_secs_f64(args.timed.seconds),
+            is_paced: args.paced,
             connections: [args.hot, group.work, args.api],
             seed: args.timed.rounds.seed_of(number),
             stop: &bench.stop,

@@ -17,10 +17,11 @@ use nowait_cli::stop::Stop;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::cell::{Cell, object};
 use super::contender::{Contender, Fit, Word, once_each};
 use super::machine::Machine;
 use super::output::Output;
-use super::run::{Cell, Run, object};
+use super::run::Run;
 use super::settings::Timed;
 
 /// Contenders that do the same work.

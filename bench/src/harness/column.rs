@@ -1,6 +1,6 @@
 //! The columns of a table, which show figures of contenders.
 
-use super::run::{Cell, Contender, at, more_is_better};
+use super::cell::{Cell, Contender, at, more_is_better};
 use super::table::{Entry, Table};
 use super::text::digits;
 

@@ -13,7 +13,7 @@
 
 use serde::Serialize;
 
-use super::offsets::Place;
+use super::place::Place;
 use super::scramble::{Random, mix, permute};
 
 /// The classes, in the order of their files.

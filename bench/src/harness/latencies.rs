@@ -1,9 +1,9 @@
 //! Latencies: a table with the buckets of fio, and a chart of percentiles.
 
+use super::cell::{Cell, Contender, at};
 use super::interval::middle;
 use super::machine::Machine;
 use super::plot::{Axis, Chart, Line};
-use super::run::{Cell, Contender, at};
 use super::table::{Entry, Table};
 
 /// A table of the figures `buckets/usec` and `buckets/msec` below `prefix`: per cent of the

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::bench::{Bench, Group};
 use super::cache::Cache;
+use super::cell::Cell;
 use super::contender::{Contender, once_each};
 use super::files::Files;
 use super::machine::Machine;
@@ -25,7 +26,7 @@ use super::offsets::Order;
 use super::percentiles::histogram;
 use super::plot::Chart;
 use super::round::Round;
-use super::run::{Cell, Run};
+use super::run::Run;
 use super::settings::{Amount, Common};
 use super::turn::Turn;
 use super::view::View;

@@ -10,8 +10,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Report;
-use crate::harness::run::{Cell, Run};
+use super::results::Report;
+use crate::harness::cell::Cell;
+use crate::harness::run::Run;
 
 /// The points of a line that are kept.
 const MOST_POINTS: usize = 500;

@@ -11,10 +11,11 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use crate::harness::bench::Bench;
+use crate::harness::cell::{Absent, Cell};
 use crate::harness::interval::middle;
 use crate::harness::machine::Machine;
 use crate::harness::output::Output;
-use crate::harness::run::{Absent, Cell, Run};
+use crate::harness::run::Run;
 use crate::harness::settings::RoundCount;
 use crate::harness::table::{Entry, Table};
 use nowait_cli::doctor::{self, BreakEven, CostTable, SEED_BREAK_EVEN};

@@ -10,11 +10,12 @@ use serde_json::{Map, Value, json};
 use super::cell::{Cell, Place, Turn};
 use super::pressure::Pressure;
 use super::share::{Count, Share};
+use crate::harness::cell::{Contender, at, object};
 use crate::harness::contender::Word;
 use crate::harness::delay::Delay;
 use crate::harness::interval::middle;
 use crate::harness::plot::{Axis, Chart, Line};
-use crate::harness::run::{Contender, Run, at, object};
+use crate::harness::run::Run;
 use crate::harness::table::{Entry, Table};
 use nowait_cli::size::Size;
 
