@@ -14,7 +14,7 @@ mod report;
 mod said;
 mod window;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::json;
@@ -100,30 +100,10 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         .iter()
         .flat_map(|name| name.contenders(&args.windows))
         .collect();
-    // Lists each directory once, without measuring it: the first listing makes the kernel allocate
-    // memory for the inodes, which is slow in a virtual machine.
-    for (path, _) in &ground.directories {
-        let command = contenders[0].command(path)?;
-        child::run(command, false, &bench.stop)?;
-    }
-    let groups: Vec<_> = ground
-        .directories
-        .iter()
-        .map(|(path, files)| {
-            let group = Group::new(
-                files.to_string(),
-                json!({"files": files}),
-                path,
-                contenders.clone(),
-            );
-            group.titled(format!("{files} files"))
-        })
-        .collect();
+    list_once(&ground, &contenders[0], &bench.stop)?;
+    let groups = groups(&ground, &contenders);
     let mut seeks: Vec<Seeks> = Vec::new();
-    let (most, _) = ground
-        .directories
-        .last()
-        .map_or((None, 0), |(path, files)| (Some(path), *files));
+    let most = ground.directories.last().map(|(path, _)| path);
     let cells = bench.play(&groups, |group, contender, _| {
         let files = group.cell.parameters["files"].as_u64().unwrap_or_default();
         let turn = turn(args, &ground, group.work, files, contender, &bench.stop)?;
@@ -156,6 +136,25 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         &seeks,
         disk.as_deref(),
     ))
+}
+
+/// Lists each directory, without measuring it: the first listing makes the kernel allocate memory for
+/// the inodes, which is slow in a virtual machine.
+fn list_once(ground: &Ground, contender: &Contender, stop: &Stop) -> Result<(), Problem> {
+    for (path, _) in &ground.directories {
+        child::run(contender.command(path)?, false, stop)?;
+    }
+    Ok(())
+}
+
+/// A group of all contenders for each directory.
+fn groups<'a>(ground: &'a Ground, contenders: &[Contender]) -> Vec<Group<&'a PathBuf, Contender>> {
+    let group = |(path, files): &'a (PathBuf, u64)| {
+        let parameters = json!({"files": files});
+        let group = Group::new(files.to_string(), parameters, path, contenders.to_vec());
+        group.titled(format!("{files} files"))
+    };
+    ground.directories.iter().map(group).collect()
 }
 
 impl Args {

@@ -133,18 +133,8 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         &bench.stop,
     )?;
     let machine = Machine::look(&ground.root)?;
-    let group = |cold: &u32| {
-        let parameters = json!({
-            "hot_connections": args.hot,
-            "cold_connections": cold,
-            "threads": args.threads,
-            "block": args.size.0,
-        });
-        let name = format!("hot-{}-cold-{cold}", args.hot);
-        let title = format!("({} + {cold})", args.hot);
-        Group::new(name, parameters, *cold, names.clone()).titled(title)
-    };
-    let groups: Vec<_> = once_each(&args.cold).iter().map(group).collect();
+    let numbers = once_each(&args.cold).into_iter();
+    let groups: Vec<_> = numbers.map(|cold| group(args, cold, &names)).collect();
     let cells = bench.play(&groups, |group, name: &Name, number| {
         bench.note_some(ground.make_ready()?);
         if bench.stop.asked() {
@@ -185,4 +175,17 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         .into_iter()
         .for_each(|cell| report::add(&mut run, cell));
     bench.finish(run)
+}
+
+/// The group with this number of cold connections.
+fn group(args: &Args, cold: u32, names: &[Name]) -> Group<u32, Name> {
+    let parameters = json!({
+        "hot_connections": args.hot,
+        "cold_connections": cold,
+        "threads": args.threads,
+        "block": args.size.0,
+    });
+    let name = format!("hot-{}-cold-{cold}", args.hot);
+    let title = format!("({} + {cold})", args.hot);
+    Group::new(name, parameters, cold, names.to_vec()).titled(title)
 }

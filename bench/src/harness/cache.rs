@@ -85,71 +85,80 @@ impl Cache {
 
     /// Before a turn. Says if it did not come true.
     pub fn prepare(self, turn: &Turn<'_>) -> Result<Option<String>, Problem> {
-        let (files, seed) = (turn.files, turn.seed);
-        let open = files.open()?;
-        match self {
-            Cache::Cold => {
-                evict(&open)?;
-                let stayed = resident(&open);
-                memory::touch(files.total());
-                Ok(stayed
-                    .filter(|&bytes| bytes > files.total() / 100)
-                    .map(|_| {
-                        "not cold: more than 1 % of a file stayed in the page cache after \
-                     POSIX_FADV_DONTNEED (another program maps or holds the file, or its \
-                     filesystem ignores the advice)"
-                            .into()
-                    }))
-            }
-            Cache::Warm => {
-                for (file, size) in open.iter().zip(&files.sizes) {
-                    read_through(file, *size)?;
-                }
-                let there = sample(files, &open, seed)?;
-                Ok(there.filter(|&n| n < SAMPLES).map(|_| {
-                    "not warm: some blocks had left the page cache again before a turn: \
-                     choose a smaller --size"
-                        .into()
-                }))
-            }
-            Cache::Mixed { mix, block } => {
-                evict(&open)?;
-                memory::touch(files.total().min(READ_AHEAD));
-                let warm = mix.warm(&files.blocks(block), seed);
-                for (file, blocks) in open.iter().zip(&warm) {
-                    warm_blocks(file, blocks, block)?;
-                }
-                let least_popular = warm[F1].iter().rev().take(SAMPLES);
-                let places = least_popular.map(|at| Place {
-                    offset: at * block,
-                    ..Place::default()
-                });
-                let there = count(&open, places, block)?;
-                Ok(there.filter(|&n| n < SAMPLES.min(warm[F1].len())).map(|_| {
-                    "not warm: some of f1's popular blocks had left the page cache again before a \
-                     turn: choose a smaller --size"
-                        .into()
-                }))
-            }
-            Cache::Part(percent) => {
-                evict(&open)?;
-                memory::touch(turn.reads() * turn.block);
-                let hits = turn.reads() * u64::from(percent) / 100;
-                let places = turn.places().zip(0..);
-                let places = places.filter(|&(_, i)| picked(i, turn.reads(), hits, seed));
-                let blocks: Vec<u64> = places.map(|(place, _)| place.offset / turn.block).collect();
-                warm_blocks(&open[0], &blocks, turn.block)?;
-                let there = resident(&open);
-                let off = there.map(|there| there.abs_diff(hits * turn.block));
-                let most = (turn.reads() * turn.block / 100).max(2 * turn.block);
-                Ok(off.filter(|&off| off > most).map(|_| {
-                    "the page cache did not have what it was to have before a turn, by more than \
-                     1 % of the reads (is the file used by others, or memory short?)"
-                        .into()
-                }))
-            }
-        }
+        let open = turn.files.open()?;
+        let complaint = match self {
+            Cache::Cold => prepare_cold(turn, &open),
+            Cache::Warm => prepare_warm(turn, &open),
+            Cache::Mixed { mix, block } => prepare_mixed(turn, &open, mix, block),
+            Cache::Part(percent) => prepare_part(turn, &open, percent),
+        };
+        Ok(complaint?.map(str::to_owned))
     }
+}
+
+/// The note of a report if the page cache is not in the state that was asked for.
+type Complaint = Option<&'static str>;
+
+fn prepare_cold(turn: &Turn<'_>, open: &[File]) -> Result<Complaint, Problem> {
+    evict(open)?;
+    let stayed = resident(open);
+    let total = turn.files.total();
+    memory::touch(total);
+    Ok(stayed.filter(|&bytes| bytes > total / 100).map(|_| {
+        "not cold: more than 1 % of a file stayed in the page cache after POSIX_FADV_DONTNEED (another \
+         program maps or holds the file, or its filesystem ignores the advice)"
+    }))
+}
+
+fn prepare_warm(turn: &Turn<'_>, open: &[File]) -> Result<Complaint, Problem> {
+    for (file, size) in open.iter().zip(&turn.files.sizes) {
+        read_through(file, *size)?;
+    }
+    let there = sample(turn.files, open, turn.seed)?;
+    Ok(there.filter(|&n| n < SAMPLES).map(|_| {
+        "not warm: some blocks had left the page cache again before a turn: choose a smaller --size"
+    }))
+}
+
+fn prepare_mixed(
+    turn: &Turn<'_>,
+    open: &[File],
+    mix: Mix,
+    block: u64,
+) -> Result<Complaint, Problem> {
+    evict(open)?;
+    memory::touch(turn.files.total().min(READ_AHEAD));
+    let warm = mix.warm(&turn.files.blocks(block), turn.seed);
+    for (file, blocks) in open.iter().zip(&warm) {
+        warm_blocks(file, blocks, block)?;
+    }
+    let least_popular = warm[F1].iter().rev().take(SAMPLES);
+    let places = least_popular.map(|at| Place {
+        offset: at * block,
+        ..Place::default()
+    });
+    let there = count(open, places, block)?;
+    Ok(there.filter(|&n| n < SAMPLES.min(warm[F1].len())).map(|_| {
+        "not warm: some of f1's popular blocks had left the page cache again before a turn: choose a \
+         smaller --size"
+    }))
+}
+
+fn prepare_part(turn: &Turn<'_>, open: &[File], percent: u32) -> Result<Complaint, Problem> {
+    evict(open)?;
+    memory::touch(turn.reads() * turn.block);
+    let hits = turn.reads() * u64::from(percent) / 100;
+    let places = turn.places().zip(0..);
+    let places = places.filter(|&(_, i)| picked(i, turn.reads(), hits, turn.seed));
+    let blocks: Vec<u64> = places.map(|(place, _)| place.offset / turn.block).collect();
+    warm_blocks(&open[0], &blocks, turn.block)?;
+    let there = resident(open);
+    let off = there.map(|there| there.abs_diff(hits * turn.block));
+    let most = (turn.reads() * turn.block / 100).max(2 * turn.block);
+    Ok(off.filter(|&off| off > most).map(|_| {
+        "the page cache did not have what it was to have before a turn, by more than 1 % of the reads \
+         (is the file used by others, or memory short?)"
+    }))
 }
 
 /// Has the page cache forget these files for good: what an earlier turn had the kernel read ahead
