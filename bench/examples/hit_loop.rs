@@ -81,7 +81,7 @@ fn by_pread(
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// The same by preadv2(2) with RWF_NOWAIT.
+/// The seconds that all reads take by preadv2(2) with RWF_NOWAIT.
 fn by_preadv2(
     file: &File,
     offsets: impl Iterator<Item = u64>,
@@ -99,7 +99,7 @@ fn by_preadv2(
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// The same by nowait's blocking form.
+/// The seconds that all reads take by nowait's blocking form.
 fn by_blocking_read(
     file: &nowait::File,
     offsets: impl Iterator<Item = u64>,
@@ -112,7 +112,7 @@ fn by_blocking_read(
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// The same by nowait's future.
+/// The seconds that all reads take by nowait's future.
 fn by_future(
     file: &nowait::File,
     offsets: impl Iterator<Item = u64>,

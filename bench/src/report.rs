@@ -248,7 +248,7 @@ fn wait(
         }
         if stop.asked() && !told {
             told = true;
-            // It may have ended already.
+            // The part may have ended already.
             let _ = kill_process(Pid::from_child(&child), Signal::INT);
         }
         progress(began.elapsed().as_secs_f64());

@@ -32,7 +32,7 @@ use workload::{Program, Tree};
 /// Programs that read trees: alone, under nowait run, and beside nowait warm --metadata
 ///
 /// Makes trees of files in the current directory, or with --slow-disk on a disk with a delay, which
-/// is a file in memory. Removes them at the end. What cp and restic write goes to the current
+/// is a file in memory. Removes them at the end. The programs cp and restic write to the current
 /// directory.
 ///
 /// The trees are cold at the start of each turn: the filesystem of a slow disk is mounted again;

@@ -88,7 +88,7 @@ enum Row {
     RandomWarm32,
     /// Reads of a cached file, one at a time, beside reads of an uncached file, 32 in flight
     Mixed,
-    /// The same as mixed, with a pause between two reads of the cached file
+    /// As mixed, with a pause between two reads of the cached file
     MixedPaced,
     /// Sequential reads of a file that is not cached
     Sequential,

@@ -146,7 +146,7 @@ fn fio_options(load: &Load<'_>, table: Table) -> Vec<String> {
         format!("--iodepth_batch_complete_max={}", load.turn.depth),
         format!("--cpus_allowed={}", load.core),
     ];
-    // It measures no latencies in the table per-core.
+    // fio measures no latencies in the table per-core.
     options.extend(table.per_core().then(|| "--gtod_reduce=1".into()));
     options
 }

@@ -135,7 +135,7 @@ impl Directory {
         }
     }
 
-    /// How [`Directory::make_cold`] does it.
+    /// How [`Directory::make_cold`] makes the directory cold.
     pub fn how(&self) -> &'static str {
         match self.disk {
             Disk::Slow(..) => "cold: the slow disk's filesystem is mounted anew before each turn",

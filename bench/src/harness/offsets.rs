@@ -113,7 +113,7 @@ impl Offsets {
         })
     }
 
-    /// The read of a place is done.
+    /// Records that a place was read.
     pub fn landed(&mut self, place: Place) {
         if let Way::Mix(draws) = &mut self.way {
             draws.landed(place);

@@ -3,9 +3,9 @@
 /// A place to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Which of the files.
+    /// The index of the file.
     pub file: usize,
-    /// Bytes from its start.
+    /// Bytes from the start of the file.
     pub offset: u64,
     /// True if the bench knows the block to be cached; `None` if it does not keep track.
     pub booked: Option<bool>,

@@ -67,7 +67,7 @@ fn of_cell(cell: &Cell) -> Value {
     json!({"medians": medians, "ratios": ratios})
 }
 
-/// The same value with fractions of four significant digits.
+/// A value with its fractions rounded to four significant digits.
 fn rounded(value: Value) -> Value {
     match value {
         Value::Number(number) if number.is_f64() => {

@@ -167,8 +167,8 @@ unsafe fn end(this: *mut ffi::PyObject) -> PyResult<()> {
     guarded(|| {
         match operation.replace(Operation::Done) {
             Operation::Done => {}
-            // PyO3 drops objects at once only in a thread that it has attached. It attaches none at
-            // the end of the interpreter's shutdown: they are not dropped then.
+            // PyO3 drops objects at once only in a thread that it has attached. At the end of the
+            // interpreter's shutdown PyO3 attaches no thread, and the objects are not dropped.
             begun => {
                 Python::try_attach(|_| drop(begun));
             }

@@ -247,7 +247,7 @@ fn chart(run: &Run, name: &str, title: &str, prefix: &str) -> Chart {
         .map_or(&[][..], Vec::as_slice);
     let line = |rows: &[Value]| {
         let figure = |row: &Value, key: &str| at(row, &format!("{prefix}{key}"));
-        // A log axis cannot show 0. It shows the upper end of the range instead.
+        // A log axis cannot show 0: the chart has the upper end of the range instead.
         let never = rows
             .iter()
             .all(|row| figure(row, "share").is_none_or(|share| share == 0.0));

@@ -1,4 +1,4 @@
-//! A running server: how each contender is started, and what can be asked of it.
+//! A running server: how each contender is started, and its processor time and timer.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ pub enum Server {
     Nginx(Nginx),
 }
 
-/// Says if a contender can run here.
+/// Returns if a contender can run here.
 pub fn fits(name: Name) -> Fit {
     match name {
         Name::Nginx => nginx::fits(),
