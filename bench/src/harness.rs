@@ -3,11 +3,13 @@
 
 pub mod bench;
 pub mod cache;
+pub mod cell;
 pub mod child;
 pub mod class;
 pub mod column;
 pub mod contender;
 pub mod cores;
+pub mod count;
 pub mod delay;
 pub mod direct;
 pub mod directory;
@@ -19,6 +21,7 @@ pub mod memory;
 pub mod offsets;
 pub mod output;
 pub mod percentiles;
+pub mod place;
 pub mod plan;
 pub mod plot;
 pub mod print;

@@ -50,7 +50,7 @@ pub enum Name {
     Nowait,
     /// open(2), mmap(2), mincore(2), for each file or range
     Mincore,
-    /// The same, with one mapping of the large file for all ranges
+    /// mincore(2), with one mapping of the large file for all ranges
     MincoreOnce,
 }
 
@@ -60,7 +60,7 @@ impl Named for Name {
     }
 }
 
-/// The files or the ranges that are asked about.
+/// The files or the ranges whose residency contenders ask for.
 enum Work {
     Files(Vec<PathBuf>),
     Ranges(PathBuf, Vec<Range<u64>>),

@@ -8,12 +8,12 @@
 //! | `f3` | large | sequential, with the kernel's readahead |
 //!
 //! The blocks that are cached before a turn and the blocks that are drawn in it follow from the
-//! same seed. So the bench knows which blocks are cached: those that were read before the turn, and
-//! those that the turn has read.
+//! same seed. The bench thus knows which blocks are cached: the blocks that it has read before the
+//! turn, and the blocks that the turn has read.
 
 use serde::Serialize;
 
-use super::offsets::Place;
+use super::place::Place;
 use nowait_cli::scramble::{Random, mix, permute};
 
 /// The classes, in the order of their files.

@@ -37,8 +37,8 @@ fn readable<S: serde::Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, S::
 
 impl Files {
     /// Finds or makes the files: PATH, or PATH-0, PATH-1, … for more than one, which have these
-    /// shares of the size. Files of equal shares are read as far as the smallest of them goes, in
-    /// whole blocks.
+    /// shares of the size. Contenders read files of equal shares up to the size of the smallest one,
+    /// in whole blocks.
     pub fn prepare(
         (path, size): (Option<&Path>, Size),
         shares: &[u64],

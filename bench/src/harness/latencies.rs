@@ -1,8 +1,8 @@
 //! Latencies: a table with the buckets of fio, and a chart of percentiles.
 
+use super::cell::{Cell, Contender, at};
 use super::machine::Machine;
 use super::plot::{Axis, Chart, Line};
-use super::run::{Cell, Contender, at};
 use super::table::{Entry, Table};
 use nowait_cli::interval::middle;
 

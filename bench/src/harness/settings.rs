@@ -53,7 +53,7 @@ pub struct RoundCount {
     pub count: u32,
 }
 
-/// The rounds, and the seed of what is random in them.
+/// The rounds, and the seed of their random numbers.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Rounds {
     #[command(flatten)]

@@ -5,7 +5,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::losses;
 use super::part::Part;
 use super::proposals::{PROPOSALS, Proposal};
-use super::{Outcome, Report};
+use super::results::{Outcome, Report};
 use crate::harness::plot::{Chart, Line, Stroke};
 use crate::harness::run::Run;
 use crate::harness::table::Table;

@@ -30,9 +30,8 @@ use tokio::net::TcpStream;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
-use super::content::{Kind, Name};
+use super::content::{API, API_ANSWER, Kind, Name};
 use super::ground::Ground;
-use super::inside::{API, API_ANSWER};
 use crate::harness::class::Tape;
 use nowait_cli::scramble::mix;
 
