@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
     use crate::harness::text::Paint;
-    use nowait_cli::interval::Verdict;
+    use nowait_cli::interval::Difference;
 
     fn table() -> Table {
         let mut cell = Cell::default();
@@ -163,8 +163,8 @@ pread     1.50  1.50-1.50
             None,
             None,
             None,
-            Some(Verdict::Better),
-            Some(Verdict::Worse),
+            Some(Difference::Better),
+            Some(Difference::Worse),
         ];
         assert_eq!(verdicts, want);
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use super::text::{Paint, digits};
-use nowait_cli::interval::{Interval, Verdict};
+use nowait_cli::interval::{Difference, Interval};
 
 /// A table of results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub struct Table {
 pub struct Entry {
     pub text: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<Difference>,
 }
 
 impl From<&str> for Entry {
@@ -55,7 +55,7 @@ impl Entry {
         let [median, low95, high95] = [ratio.median, ratio.low95, ratio.high95].map(digits);
         Entry {
             text: format!("{median} ({low95}-{high95})"),
-            verdict: ratio.verdict(more_is_better),
+            verdict: ratio.difference(more_is_better),
         }
     }
 }
@@ -123,7 +123,7 @@ impl Table {
         text += &line(rules.map(str::to_owned).collect());
         for row in &self.rows {
             let entry = |entry: &Entry| match entry.verdict {
-                Some(Verdict::Worse) => format!("**{}**", escaped(&entry.text)),
+                Some(Difference::Worse) => format!("**{}**", escaped(&entry.text)),
                 _ => escaped(&entry.text),
             };
             text += &line(row.iter().map(entry).collect());

@@ -3,7 +3,7 @@
 use nowait_cli::terminal::Terminal;
 use textwrap::{Options, fill};
 
-use nowait_cli::interval::Verdict;
+use nowait_cli::interval::Difference;
 
 /// Three significant digits.
 pub fn digits(x: f64) -> String {
@@ -35,10 +35,10 @@ impl Paint {
     }
 
     /// Green for better, red for worse.
-    pub fn verdict(self, text: &str, verdict: Option<Verdict>) -> String {
+    pub fn verdict(self, text: &str, verdict: Option<Difference>) -> String {
         match verdict {
-            Some(Verdict::Better) => self.with("32", text),
-            Some(Verdict::Worse) => self.with("31", text),
+            Some(Difference::Better) => self.with("32", text),
+            Some(Difference::Worse) => self.with("31", text),
             None => text.into(),
         }
     }

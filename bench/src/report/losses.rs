@@ -3,7 +3,7 @@
 use crate::harness::cell::{Cell, more_is_better};
 use crate::harness::run::Run;
 use crate::harness::table::{Entry, Table};
-use nowait_cli::interval::Verdict;
+use nowait_cli::interval::Difference;
 
 /// The figures that count, with their names for people. The others follow from these.
 const FIGURES: [(&str, &str); 10] = [
@@ -45,7 +45,7 @@ pub fn table(run: &Run, title: &str) -> Option<Table> {
 
 fn row(cell: &Cell, [ours, peer]: [&str; 2], figure: &str, words: &str) -> Option<Vec<Entry>> {
     let ratio = Entry::ratio(cell.ratio(ours, peer, figure), more_is_better(figure));
-    (ratio.verdict == Some(Verdict::Worse)).then(|| {
+    (ratio.verdict == Some(Difference::Worse)).then(|| {
         let words = [cell.name.as_str(), ours, peer, words].map(Entry::from);
         words.into_iter().chain([ratio]).collect()
     })

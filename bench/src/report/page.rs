@@ -9,7 +9,7 @@ use super::results::{Outcome, Report};
 use crate::harness::plot::{Chart, Line, Stroke};
 use crate::harness::run::Run;
 use crate::harness::table::Table;
-use nowait_cli::interval::Verdict;
+use nowait_cli::interval::Difference;
 
 const STYLE: &str = include_str!("page.css");
 
@@ -185,8 +185,8 @@ fn table(table: &Table) -> Markup {
                     @for row in &table.rows {
                         tr {
                             @for entry in row {
-                                td.better[entry.verdict == Some(Verdict::Better)]
-                                    .worse[entry.verdict == Some(Verdict::Worse)] { (entry.text) }
+                                td.better[entry.verdict == Some(Difference::Better)]
+                                    .worse[entry.verdict == Some(Difference::Worse)] { (entry.text) }
                             }
                         }
                     }

@@ -21,7 +21,7 @@ pub struct Interval {
 /// A ratio whose whole range is on one side of 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum Difference {
     /// The first is better.
     Better,
     /// The first is worse.
@@ -41,13 +41,13 @@ impl Interval {
         }
     }
 
-    /// The verdict on a ratio; `None` if 1 is within its range.
-    pub fn verdict(self, more_is_better: bool) -> Option<Verdict> {
+    /// The difference that a ratio shows; `None` if 1 is within its range.
+    pub fn difference(self, more_is_better: bool) -> Option<Difference> {
         match (self.low95 > 1.0, self.high95 < 1.0) {
-            (true, _) if more_is_better => Some(Verdict::Better),
-            (true, _) => Some(Verdict::Worse),
-            (_, true) if more_is_better => Some(Verdict::Worse),
-            (_, true) => Some(Verdict::Better),
+            (true, _) if more_is_better => Some(Difference::Better),
+            (true, _) => Some(Difference::Worse),
+            (_, true) if more_is_better => Some(Difference::Worse),
+            (_, true) => Some(Difference::Better),
             _ => None,
         }
     }

@@ -305,7 +305,7 @@ fn time(ns: f64, unicode: bool) -> String {
 
 /// A ratio and its interval. An interval that contains 1 shows no difference.
 fn times(ratio: Interval) -> String {
-    if ratio.verdict(true).is_none() {
+    if ratio.difference(true).is_none() {
         return "no difference".into();
     }
     let digits = |ratio: f64| match ratio {
