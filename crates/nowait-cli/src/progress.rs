@@ -83,7 +83,8 @@ impl Progress {
         }
     }
 
-    /// The present speed: the advance of the position in a second, mostly that of the last 15 seconds.
+    /// The present speed: the advance of the position in a second, mostly that of the last 15 seconds, without
+    /// the first second.
     pub fn per_second(&self) -> f64 {
         self.bar.per_sec()
     }
@@ -94,6 +95,8 @@ impl Progress {
             self.shown = true;
             // Draws nothing unless standard error is a terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            // Cached data at the beginning is not the speed of the rest.
+            self.bar.reset_eta();
         }
         self.bar.set_message(message);
         self.bar.set_position(done);
