@@ -61,7 +61,7 @@ model: ## the engine's locks and wake-ups under the model checkers shuttle and l
 soak: ## much of everything for long, bytes checked, nothing left behind (MINUTES=10)
 	NOWAIT_SOAK_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) cargo test -p nowait --all-features --test soak -- --nocapture
 	NOWAIT_SOAK_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) cargo test -p nowait-object-store --test store soak -- --nocapture
-	NOWAIT_SOAK_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) cargo test -p nowait-cli --test run_hostile -- nothing_is_left
+	NOWAIT_SOAK_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) cargo test -p nowait-cli --test run -- hostile::nothing_is_left
 
 check: ## format, lints, documentation, dependencies, musl
 	cargo fmt --all --check

@@ -14,11 +14,9 @@
 set -euo pipefail
 
 kernels=(6.1 6.12 newest)
-# The other crates whose tests run, and their test programs.
+# The other crates whose tests run, and their test programs, or modules of them.
 face_crates=(nowait-cli nowait-aio nowait-capi)
-faces=(nowait-cli.run nowait-cli.run_alone nowait-cli.run_calls nowait-cli.run_foreign nowait-cli.run_hostile
-    nowait-cli.run_keep_cache nowait-cli.run_learn nowait-cli.run_programs nowait-cli.run_same nowait-cli.run_surveys
-    nowait-cli.doctor nowait-aio.drop_in nowait-capi.capi)
+faces=(nowait-cli.run nowait-cli.verbs::doctor nowait-aio.drop_in nowait-capi.capi)
 # Test programs that are not run, because a guest does not have the source tree that they need.
 never=(tidy)
 # With --short: these test programs or modules of them ("nowait": the unit tests).
@@ -145,6 +143,9 @@ selected() {
 # tests_of PROGRAM [FILTER...]: prints the names of its tests.
 tests_of() { "${run_here[@]}" "$1" --list --format terse "${@:2}" | sed -n 's/: test$//p'; }
 
+# is_face NAME: true for a program of another crate.
+is_face() { [[ $1 == *.* && ${#bins[@]} -eq 0 ]]; }
+
 # plan_runs NAME PROGRAM: writes $work/runs/RUN for each run of a program, with the arguments of the
 # run, and sets "planned" to their number. A run is a module of a program. The unit tests, and a program
 # without modules, are one run.
@@ -163,6 +164,7 @@ plan_runs() {
     while read -r module; do
         known+=("$name" "$name::$module")
         selected "$name::$module" || continue
+        if is_face "$name" && ! contains "$name" "${faces[@]}" && ! contains "$name::$module" "${faces[@]}"; then continue; fi
         names=$(tests_of "$program" "${filters[@]}" | { grep "^$module::" || true; })
         [[ $names ]] || continue
         planned=$((planned + 1))
@@ -228,10 +230,10 @@ make_root() {
     fi
     while read -r name path; do
         if ((${#bins[@]} == 0)) && contains "$name" "${never[@]}"; then continue; fi
-        if [[ $name == *.* && ${#bins[@]} -eq 0 ]]; then contains "$name" "${faces[@]}" || continue; fi
+        if is_face "$name"; then contains "$name" "${faces[@]%%::*}" || continue; fi
         plan_runs "$name" "$path"
         ((planned)) || continue
-        if [[ $name == *.* && ${#bins[@]} -eq 0 ]]; then
+        if is_face "$name"; then
             install_face "$name" "$path"
             continue
         elif [[ $arch == amd64 ]]; then

@@ -9,10 +9,11 @@ use nowait_cli::problem::Problem;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::harness::interval::Interval;
+use crate::harness::cell::{at, more_is_better};
 use crate::harness::print::print;
-use crate::harness::run::{Run, at, more_is_better};
+use crate::harness::run::Run;
 use crate::harness::table::{Entry, Table};
+use nowait_cli::interval::Interval;
 
 /// Compares two runs of one area, by the JSON that they printed
 ///

@@ -122,7 +122,7 @@ fn absolute(path: &Path) -> Result<PathBuf, Problem> {
     std::path::absolute(path).map_err(|e| Problem::of(path.display(), e))
 }
 
-/// A control group with a quota of processors. It is removed when it is dropped.
+/// A control group with a quota of processors. Dropping it removes the group.
 struct Quota(PathBuf);
 
 impl Quota {
@@ -143,7 +143,8 @@ impl Quota {
         fs::create_dir(&path)?;
         let group = Quota(path);
         for (name, value) in settings {
-            // The directory may be no control group: then there is no such file.
+            // The open fails if the directory is no control group, and thus has no file of this
+            // name.
             let mut file = fs::File::options().write(true).open(group.0.join(name))?;
             file.write_all(value.as_bytes())?;
         }

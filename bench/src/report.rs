@@ -11,6 +11,7 @@ mod markdown;
 mod page;
 mod part;
 mod proposals;
+mod results;
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};
@@ -29,7 +30,7 @@ use crate::harness::files::{is_full, no_space};
 use crate::harness::processes::LIBRARIES;
 use crate::harness::run::Run;
 use part::{PARTS, Part};
-use proposals::Proposal;
+use results::{Outcome, Report};
 
 /// The help of its files.
 pub const AFTER: &str = "\
@@ -76,18 +77,6 @@ fn minutes(text: &str) -> Result<f64, String> {
         Ok(minutes) if (0.0..=1440.0).contains(&minutes) => Ok(minutes),
         _ => Err("give a number of minutes from 0 to 1440".into()),
     }
-}
-
-/// The results of all parts.
-struct Report {
-    parts: Vec<(&'static Part, Outcome)>,
-}
-
-/// The outcome of one part.
-enum Outcome {
-    Measured(Box<Run>),
-    /// Left out; the reason.
-    Skipped(String),
 }
 
 /// Measures the parts, or takes their results from an earlier run, and writes the page.
@@ -259,7 +248,7 @@ fn wait(
         }
         if stop.asked() && !told {
             told = true;
-            // It may have ended already.
+            // The part may have ended already.
             let _ = kill_process(Pid::from_child(&child), Signal::INT);
         }
         progress(began.elapsed().as_secs_f64());
@@ -284,29 +273,4 @@ fn write(out: &Path, name: &str, text: &str) -> Result<(), Problem> {
         ),
         false => Problem::of(path.display(), e),
     })
-}
-
-impl Report {
-    fn measured(&self) -> impl Iterator<Item = (&'static Part, &Run)> {
-        self.parts
-            .iter()
-            .filter_map(|(part, outcome)| match outcome {
-                Outcome::Measured(run) => Some((*part, &**run)),
-                Outcome::Skipped(_) => None,
-            })
-    }
-
-    fn runs(&self) -> impl Iterator<Item = &Run> {
-        self.measured().map(|(_, run)| run)
-    }
-
-    /// The parts of a proposal, in its order.
-    fn parts_of(&self, proposal: &Proposal) -> impl Iterator<Item = (&'static Part, &Outcome)> {
-        let named = |name: &&str| self.parts.iter().find(|(part, _)| part.name == *name);
-        proposal
-            .parts
-            .iter()
-            .filter_map(named)
-            .map(|(part, outcome)| (*part, outcome))
-    }
 }

@@ -20,5 +20,6 @@ mod in_engine;
 mod memory;
 mod operation;
 mod read;
+mod stat;
 pub mod text;
 pub mod write;

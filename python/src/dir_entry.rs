@@ -16,7 +16,7 @@ use crate::error::library_error;
 use crate::hang;
 use crate::stat_result::stat_result;
 
-/// The directory of entries: what their names and paths are made with.
+/// The directory of entries, from which their names and paths are made.
 pub struct Directory {
     /// The descriptor, if the program has given one. Paths are then names.
     fd: Option<OwnedFd>,

@@ -1,5 +1,4 @@
-//! Failures of single files. They are collected. The failure of a file that an argument names may end
-//! the call.
+//! Collects the failures of single files. The failure of a file that an argument names may end the call.
 
 use std::collections::HashMap;
 use std::fmt::Display;

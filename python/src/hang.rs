@@ -2,7 +2,7 @@
 //!
 //! CPython before 3.14 ends a thread that asks for the GIL after the interpreter has begun to shut
 //! down: by pthread_exit(3), which unwinds the stack of the thread. The frames of this module
-//! cannot be unwound, and the process would abort. Here such a thread sleeps until the process
+//! cannot be unwound, and the process would abort. A thread with a guard sleeps until the process
 //! ends, as in CPython 3.14.
 //!
 //! ```text
@@ -63,12 +63,12 @@ thread_local! {
 /// While it lives, pthread_exit(3) lets this thread sleep.
 #[must_use]
 pub struct Guard {
-    /// It stays in its thread.
+    /// A guard stays in its thread.
     _thread: PhantomData<*const ()>,
 }
 
-/// Makes a guard. It is made before a call of each function that may run Python code: one that takes
-/// objects of the program, or drops the last reference to one.
+/// Makes a guard, before each call of a function that may run Python code: one that takes objects of
+/// the program, or drops the last reference to one.
 #[inline]
 pub fn guard() -> Guard {
     // A thread that is ending has no thread-local memory any more.
@@ -93,7 +93,7 @@ impl Drop for Guard {
             let guards = handler.guards.get() - 1;
             handler.guards.set(guards);
             if guards == 0 {
-                // SAFETY: the buffer is in the list, and those that came after it are not any more.
+                // SAFETY: the buffer is in the list, and later buffers are not in it any more.
                 unsafe { _pthread_cleanup_pop(handler.buffer.get(), 0) };
             }
         });

@@ -47,7 +47,7 @@ struct Reading {
 struct Given {
     /// The iterable's iterator; `None` after its end.
     paths: Option<Py<PyIterator>>,
-    /// The objects of the paths that are being read. Those that are not valid paths have the path
+    /// The objects of the paths that are being read. An object that is no valid path has the path
     /// [`INVALID`], and an exception.
     objects: HashMap<PathBuf, VecDeque<PyResult<Py<PyAny>>>>,
     /// The exception of the iterable.
@@ -100,7 +100,7 @@ impl Given {
     }
 }
 
-/// The paths for the library. It takes them in the calling thread.
+/// The paths for the library, which takes them in the calling thread.
 struct Paths(Arc<Mutex<Given>>);
 
 impl Iterator for Paths {
@@ -220,7 +220,7 @@ impl ReadFiles {
         match reading.next(py, &self.given)? {
             None => Ok(None),
             Some(Ok(contents)) => self.contents(py, contents).map(Some),
-            // It was closed.
+            // The reading was closed.
             Some(Err(error)) if error.kind() == ErrorKind::Cancelled => Ok(None),
             Some(Err(error)) => {
                 let object = match error.path() {
@@ -308,7 +308,7 @@ impl Reading {
     }
 }
 
-/// The state of the paths. It is consistent after each change.
+/// The state of the paths, which is consistent after each change.
 fn lock(given: &Mutex<Given>) -> std::sync::MutexGuard<'_, Given> {
     given.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -56,7 +56,7 @@ pub struct Tree {
 pub struct Listing {
     /// The names, or the entries, of directories and of links to them.
     directories: Py<PyList>,
-    /// Those of all other files.
+    /// The names, or the entries, of all other files.
     others: Py<PyList>,
     /// The number of each of the directories; None for a link that is not followed.
     numbers: Vec<Option<usize>>,
@@ -72,7 +72,7 @@ struct State {
     reads: FuturesUnordered<Read>,
     /// The number of directories that may be listed ahead.
     limit: usize,
-    /// How often no descriptor was free although no other directory was being listed.
+    /// The number of times that no descriptor was free although no other directory was being listed.
     failures: u32,
 }
 
@@ -99,7 +99,7 @@ enum Content {
     Reading,
     /// The entries, with the numbers of the directories.
     Read(nowait::Result<Found>, Vec<Option<usize>>),
-    /// It is not wanted any more. A read of it may be under way.
+    /// The directory is not wanted any more. A read of it may be under way.
     Dropped,
 }
 
@@ -155,8 +155,8 @@ impl Tree {
         Ok(self.lock()?.add(&path))
     }
 
-    /// The directories that will be wanted, in this order, before all others; and those of the same
-    /// listing that will not be wanted.
+    /// Lists the `wanted` directories ahead, in this order, before all others, and drops the `unwanted`
+    /// ones of the same listing.
     fn descend(&self, wanted: Vec<usize>, unwanted: Vec<usize>) -> PyResult<()> {
         let mut state = self.lock()?;
         for number in unwanted {
@@ -247,7 +247,7 @@ impl State {
         while let Some(number) = numbers.pop() {
             let content = std::mem::replace(&mut self.nodes[number].content, Content::Dropped);
             match content {
-                // It is free after the read.
+                // The number is free after the read.
                 Content::Reading | Content::Dropped => {}
                 Content::Unread => self.free.push(number),
                 Content::Read(_, children) => {
@@ -318,8 +318,8 @@ impl State {
         }
     }
 
-    /// Takes a directory off the stack. It is the next one, unless the program drives two walks by
-    /// one object.
+    /// Takes a directory off the stack: the next one, unless the program drives two walks by one
+    /// object.
     fn remove(&mut self, number: usize) {
         for frame in self.stack.iter_mut().rev() {
             if let Some(at) = frame.iter().rposition(|other| *other == number) {

@@ -33,9 +33,9 @@ pub struct WarmResult {
     cached_after: u64,
     /// Missing bytes that were not read because of the budget.
     not_read_bytes: u64,
-    /// The reason why they were not read; None if everything was read.
+    /// The reason why missing bytes were not read; None if everything was read.
     not_read_reason: Option<String>,
-    /// Files of unknown residency. They were read completely.
+    /// Files of unknown residency, which were read completely.
     unknown: Vec<Py<Unknown>>,
     /// The number of files below directories that failed.
     failed: u64,

@@ -15,11 +15,11 @@ use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
 use serde_json::json;
 
-use super::directories::count::Count;
 use crate::harness::bench::{Bench, Group};
 use crate::harness::child::{self, Ended};
 use crate::harness::column::Column;
 use crate::harness::contender::{Contenders, Word, once_each};
+use crate::harness::count::Count;
 use crate::harness::machine::Machine;
 use crate::harness::output::Output;
 use crate::harness::processes::{COMPARED, Turn, check_root, reads};
@@ -32,7 +32,7 @@ use workload::{Program, Tree};
 /// Programs that read trees: alone, under nowait run, and beside nowait warm --metadata
 ///
 /// Makes trees of files in the current directory, or with --slow-disk on a disk with a delay, which
-/// is a file in memory. Removes them at the end. What cp and restic write goes to the current
+/// is a file in memory. Removes them at the end. The programs cp and restic write to the current
 /// directory.
 ///
 /// The trees are cold at the start of each turn: the filesystem of a slow disk is mounted again;
@@ -108,7 +108,12 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
             groups.push(group(args, *program, *tree, &names)?);
         }
     }
-    let ground = Ground::prepare(args, &trees, &bench.stop)?;
+    let ground = Ground::prepare(
+        &trees,
+        (args.files, args.bytes),
+        args.slow.as_ref(),
+        &bench.stop,
+    )?;
     let machine = Machine::look(ground.root())?;
     let turns = Turns {
         args,

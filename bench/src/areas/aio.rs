@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::contenders::fio;
 use crate::harness::bench::{Bench, Group};
 use crate::harness::cache::{evict, read_through};
+use crate::harness::cell::Cell;
 use crate::harness::child;
 use crate::harness::column::Column;
 use crate::harness::contender::{Contenders, Fit, Named, Word, once_each};
@@ -21,7 +22,7 @@ use crate::harness::files::Files;
 use crate::harness::latencies;
 use crate::harness::machine::Machine;
 use crate::harness::processes::LIBRARIES;
-use crate::harness::run::{Cell, Run};
+use crate::harness::run::Run;
 use crate::harness::settings::Timed;
 use crate::harness::table::Table;
 use nowait_cli::problem::Problem;
@@ -87,7 +88,7 @@ enum Row {
     RandomWarm32,
     /// Reads of a cached file, one at a time, beside reads of an uncached file, 32 in flight
     Mixed,
-    /// The same as mixed, with a pause between two reads of the cached file
+    /// As mixed, with a pause between two reads of the cached file
     MixedPaced,
     /// Sequential reads of a file that is not cached
     Sequential,

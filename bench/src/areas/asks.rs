@@ -18,6 +18,7 @@ use tempfile::TempDir;
 use crate::harness::bench::{Bench, Group};
 use crate::harness::cache::evict;
 use crate::harness::contender::{Contenders, Fit, Named, Word};
+use crate::harness::files::scratch;
 use crate::harness::machine::Machine;
 use crate::harness::round::Round;
 use crate::harness::settings::Timed;
@@ -49,7 +50,7 @@ pub enum Name {
     Nowait,
     /// open(2), mmap(2), mincore(2), for each file or range
     Mincore,
-    /// The same, with one mapping of the large file for all ranges
+    /// mincore(2), with one mapping of the large file for all ranges
     MincoreOnce,
 }
 
@@ -59,7 +60,7 @@ impl Named for Name {
     }
 }
 
-/// The files or the ranges that are asked about.
+/// The files or the ranges whose residency contenders ask for.
 enum Work {
     Files(Vec<PathBuf>),
     Ranges(PathBuf, Vec<Range<u64>>),
@@ -184,10 +185,13 @@ fn mapped(file: &File, whole: Range<u64>, ranges: &[Range<u64>]) -> std::io::Res
     Ok(sum)
 }
 
+/// The bytes of all files.
+const NEED: u64 = (64 << 20) + 2000 * (4 << 10) + 500 * (256 << 10);
+
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let bench = Bench::timed("asks", &args.timed, stop);
     let names = bench.choose(&args.contenders.names, |_| Fit::Yes)?;
-    let dir = TempDir::new_in(".").map_err(|e| Problem::of("a directory", e))?;
+    let dir = scratch(None, NEED, "go to a directory elsewhere")?;
     let machine = Machine::look(dir.path())?;
     let works = [
         // The columns of the tables are the contenders of the first.

@@ -8,13 +8,13 @@
 
 mod c_scan;
 mod contender;
-pub mod count;
 mod ground;
 pub mod inside;
 mod report;
+mod said;
 mod window;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::json;
@@ -23,18 +23,18 @@ use slowdisk::Entry;
 use crate::harness::bench::{Bench, Group};
 use crate::harness::child;
 use crate::harness::contender::{Contenders, once_each};
+use crate::harness::count::Count;
 use crate::harness::machine::Machine;
 use crate::harness::output::Output;
 use crate::harness::processes::{Turn, check_root, reads};
 use crate::harness::settings::RoundCount;
 use crate::harness::slow::Slow;
 use contender::{Contender, Name};
-use count::Count;
 use ground::Ground;
-use inside::Said;
 use nowait_cli::problem::Problem;
 use nowait_cli::stop::Stop;
 use report::Seeks;
+use said::Said;
 use window::Window;
 
 /// Listing a directory with the attributes of every entry: scan, readahead, ls, find, bfs, du, dust, pdu
@@ -93,37 +93,17 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         check_root("with --warm")?;
     }
     let bench = Bench::new("dir", &args.output, args.rounds.count, stop);
-    let ground = Ground::prepare(args, &bench.stop)?;
+    let ground = Ground::prepare(&args.counts(), args.slow.as_ref(), &bench.stop)?;
     let machine = Machine::look(&ground.directories[0].0)?;
     let names = bench.choose(&args.contenders.names, Name::fits)?;
     let contenders: Vec<Contender> = names
         .iter()
         .flat_map(|name| name.contenders(&args.windows))
         .collect();
-    // Lists each directory once, without measuring it: the first listing makes the kernel allocate
-    // memory for the inodes, which is slow in a virtual machine.
-    for (path, _) in &ground.directories {
-        let command = contenders[0].command(path)?;
-        child::run(command, false, &bench.stop)?;
-    }
-    let groups: Vec<_> = ground
-        .directories
-        .iter()
-        .map(|(path, files)| {
-            let group = Group::new(
-                files.to_string(),
-                json!({"files": files}),
-                path,
-                contenders.clone(),
-            );
-            group.titled(format!("{files} files"))
-        })
-        .collect();
+    list_once(&ground, &contenders[0], &bench.stop)?;
+    let groups = groups(&ground, &contenders);
     let mut seeks: Vec<Seeks> = Vec::new();
-    let (most, _) = ground
-        .directories
-        .last()
-        .map_or((None, 0), |(path, files)| (Some(path), *files));
+    let most = ground.directories.last().map(|(path, _)| path);
     let cells = bench.play(&groups, |group, contender, _| {
         let files = group.cell.parameters["files"].as_u64().unwrap_or_default();
         let turn = turn(args, &ground, group.work, files, contender, &bench.stop)?;
@@ -156,6 +136,25 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         &seeks,
         disk.as_deref(),
     ))
+}
+
+/// Lists each directory, without measuring it: the first listing makes the kernel allocate memory for
+/// the inodes, which is slow in a virtual machine.
+fn list_once(ground: &Ground, contender: &Contender, stop: &Stop) -> Result<(), Problem> {
+    for (path, _) in &ground.directories {
+        child::run(contender.command(path)?, false, stop)?;
+    }
+    Ok(())
+}
+
+/// A group of all contenders for each directory.
+fn groups<'a>(ground: &'a Ground, contenders: &[Contender]) -> Vec<Group<&'a PathBuf, Contender>> {
+    let group = |(path, files): &'a (PathBuf, u64)| {
+        let parameters = json!({"files": files});
+        let group = Group::new(files.to_string(), parameters, path, contenders.to_vec());
+        group.titled(format!("{files} files"))
+    };
+    ground.directories.iter().map(group).collect()
 }
 
 impl Args {

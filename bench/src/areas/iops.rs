@@ -18,13 +18,13 @@ use serde_json::json;
 
 use crate::contenders::fio::Fio;
 use crate::harness::bench::{Bench, Group};
+use crate::harness::cell::Absent;
 use crate::harness::contender::{Contenders, Fit, Word, once_each};
 use crate::harness::cores;
 use crate::harness::direct::Direct;
 use crate::harness::files::{Files, open_direct};
 use crate::harness::machine::Machine;
 use crate::harness::offsets::Order;
-use crate::harness::run::Absent;
 use crate::harness::settings::{Amount, Timed};
 use crate::harness::turn::Turn;
 use contender::Name;
@@ -98,48 +98,24 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let bench = Bench::timed("iops", &args.timed, stop);
     let ground = Direct::prepare(args.file.as_deref(), COUNT, args.size, &bench)?;
     let machine = Machine::look(&ground.first.paths[0])?;
-    let core = cores::last()?;
-    let load = |Work {
-                    table,
-                    block,
-                    depth,
-                },
-                number| Load {
-        turn: Turn {
-            files: files(&ground, table),
-            block,
-            depth,
-            threads: 1,
-            amount: Amount::Seconds(args.timed.seconds),
-            order: Order::Any,
-            timed: TIMED,
-            seed: args.timed.rounds.seed_of(number),
-            stop: &bench.stop,
-        },
-        batch: table.batch(depth),
-        core,
+    let loads = Loads {
+        args,
+        ground: &ground,
+        core: cores::last()?,
+        stop: &bench.stop,
     };
     let mut groups = Vec::new();
     for table in once_each(&args.tables) {
-        groups.extend(groups_of(
-            args,
-            table,
-            files(&ground, table),
-            &bench,
-            &load,
-        )?);
+        groups.extend(loads.groups_of(table, &bench)?);
     }
     let fios = Name::value_variants().iter();
     let fios: Vec<(Name, Fio)> = fios.filter_map(|name| Some((*name, name.fio()?))).collect();
     let cells = bench.play(&groups, |group, name: &Name, number| {
-        let depth = name.depth(group.work.depth);
-        let load = load(
-            Work {
-                depth,
-                ..group.work
-            },
-            number,
-        );
+        let work = Work {
+            depth: name.depth(group.work.depth),
+            ..group.work
+        };
+        let load = loads.of(work, number);
         let round = match fios.iter().find(|(of, _)| of == name) {
             Some((_, fio)) => fio.play(&load.turn, &fio_options(&load, group.work.table)),
             None => name.play(&load),
@@ -161,14 +137,6 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     bench.finish(report::complete(run, cells))
 }
 
-/// The files or devices of a table.
-fn files(ground: &Direct, table: Table) -> &Files {
-    match table.per_core() {
-        true => &ground.all,
-        false => &ground.first,
-    }
-}
-
 /// The options with which fio does the same as the other contenders.
 fn fio_options(load: &Load<'_>, table: Table) -> Vec<String> {
     let mut options = vec![
@@ -178,65 +146,94 @@ fn fio_options(load: &Load<'_>, table: Table) -> Vec<String> {
         format!("--iodepth_batch_complete_max={}", load.turn.depth),
         format!("--cpus_allowed={}", load.core),
     ];
-    // It measures no latencies in the table per-core.
+    // fio measures no latencies in the table per-core.
     options.extend(table.per_core().then(|| "--gtod_reduce=1".into()));
     options
 }
 
-/// The groups of a table. The first one has the contenders that cannot take part.
-fn groups_of<'a>(
-    args: &Args,
-    table: Table,
-    files: &Files,
-    bench: &Bench<'_>,
-    load: &impl Fn(Work, usize) -> Load<'a>,
-) -> Result<Vec<Group<Work, Name>>, Problem> {
-    let block = block(table, files, bench)?;
-    let asked = match &args.contenders.names[..] {
-        [] => Name::value_variants(),
-        asked => asked,
-    };
-    let (mut names, mut absent) = (Vec::new(), Vec::new());
-    for name in once_each(asked) {
-        let depth = 1;
-        match name.fits(&load(
-            Work {
-                table,
-                block,
-                depth,
-            },
-            0,
-        )) {
-            Fit::No(why) => {
-                let name = name.word();
-                absent.push(Absent { name, why });
-                continue;
-            }
-            Fit::With(note) => bench.note(note),
-            Fit::Yes => {}
+/// The parts of a load that all groups have in common.
+struct Loads<'a> {
+    args: &'a Args,
+    ground: &'a Direct,
+    core: usize,
+    stop: &'a Stop,
+}
+
+impl<'a> Loads<'a> {
+    /// The files or devices of a table.
+    fn files(&self, table: Table) -> &'a Files {
+        match table.per_core() {
+            true => &self.ground.all,
+            false => &self.ground.first,
         }
-        names.push(name);
     }
-    let wanted = |depth: &&usize| args.depths.is_empty() || args.depths.contains(depth);
-    let group = |&depth: &usize| {
-        let parameters = json!({
-            "table": table.word(),
-            "block": block,
-            "devices": files.paths.len(),
-            "depth": depth,
-        });
-        let names = names.iter().copied().filter(|name| table.has(*name, depth));
-        let name = format!("{}-{depth}", table.word());
-        let work = Work {
+
+    /// The load of a turn in this round.
+    fn of(&self, work: Work, number: usize) -> Load<'a> {
+        Load {
+            turn: Turn {
+                files: self.files(work.table),
+                block: work.block,
+                depth: work.depth,
+                threads: 1,
+                amount: Amount::Seconds(self.args.timed.seconds),
+                order: Order::Any,
+                timed: TIMED,
+                seed: self.args.timed.rounds.seed_of(number),
+                stop: self.stop,
+            },
+            batch: work.table.batch(work.depth),
+            core: self.core,
+        }
+    }
+
+    /// The groups of a table. The first one has the contenders that cannot take part.
+    fn groups_of(
+        &self,
+        table: Table,
+        bench: &Bench<'_>,
+    ) -> Result<Vec<Group<Work, Name>>, Problem> {
+        let args = self.args;
+        let files = self.files(table);
+        let block = block(table, files, bench)?;
+        let work = |depth| Work {
             table,
             block,
             depth,
         };
-        let mut group = Group::new(name, parameters, work, names.collect());
-        group.cell.absent = std::mem::take(&mut absent);
-        group
-    };
-    Ok(table.depths().iter().filter(wanted).map(group).collect())
+        let asked = match &args.contenders.names[..] {
+            [] => Name::value_variants(),
+            asked => asked,
+        };
+        let (mut names, mut absent) = (Vec::new(), Vec::new());
+        for name in once_each(asked) {
+            match name.fits(&self.of(work(1), 0)) {
+                Fit::No(why) => {
+                    let name = name.word();
+                    absent.push(Absent { name, why });
+                    continue;
+                }
+                Fit::With(note) => bench.note(note),
+                Fit::Yes => {}
+            }
+            names.push(name);
+        }
+        let wanted = |depth: &&usize| args.depths.is_empty() || args.depths.contains(depth);
+        let group = |&depth: &usize| {
+            let parameters = json!({
+                "table": table.word(),
+                "block": block,
+                "devices": files.paths.len(),
+                "depth": depth,
+            });
+            let names = names.iter().copied().filter(|name| table.has(*name, depth));
+            let name = format!("{}-{depth}", table.word());
+            let mut group = Group::new(name, parameters, work(depth), names.collect());
+            group.cell.absent = std::mem::take(&mut absent);
+            group
+        };
+        Ok(table.depths().iter().filter(wanted).map(group).collect())
+    }
 }
 
 /// The bytes of one operation: those of the table, or a larger block if the device requires it.

@@ -17,12 +17,12 @@ use nowait_cli::stop::Stop;
 use serde::Serialize;
 use serde_json::json;
 
-use super::directories::count::Count;
 use crate::harness::bench::{Bench, Group};
 use crate::harness::cache::{evict, resident, sync, warm, warm_blocks};
 use crate::harness::child;
 use crate::harness::column::Column;
 use crate::harness::contender::{Contenders, Word, once_each};
+use crate::harness::count::Count;
 use crate::harness::directory::{BYTES_A_FILE, Directory};
 use crate::harness::files::open;
 use crate::harness::machine::Machine;
@@ -35,8 +35,8 @@ use program::{Program, State};
 
 /// Programs that leave the page cache as it was: nowait run --keep-cache, nocache
 ///
-/// Makes a tree of files in the current directory, or with --slow-disk on a disk with a delay. What
-/// programs write goes to a directory beside it. Both are removed at the end. To measure a
+/// Makes a tree of files in the current directory, or with --slow-disk on a disk with a delay. The
+/// programs write to a directory beside the tree. Both are removed at the end. To measure a
 /// filesystem, go to a directory on it.
 ///
 /// Before each turn the tree is cold, or every second file and the first half of the others are

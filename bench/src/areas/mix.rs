@@ -1,5 +1,5 @@
-//! `nowait-bench mix`: three classes of reads at once in one event loop. This is the workload with
-//! which preadv2's RWF_NONBLOCK was proposed. It shows if a cached request waits behind uncached
+//! `nowait-bench mix`: three classes of reads at once in one event loop, the workload with which
+//! preadv2's RWF_NONBLOCK was proposed. The figures show if a cached request waits behind uncached
 //! ones.
 
 use std::process::ExitCode;
@@ -13,6 +13,7 @@ use crate::contenders::future::Asked;
 use crate::contenders::local::Refill;
 use crate::contenders::{future, local, pool};
 use crate::harness::cache::Cache;
+use crate::harness::cell::Contender;
 use crate::harness::contender::{Contenders, Fit, Named, Word};
 use crate::harness::draws::{CLASSES, Mix};
 use crate::harness::latencies;
@@ -20,7 +21,6 @@ use crate::harness::offsets::Order;
 use crate::harness::plan::{Measured, Plan, Work};
 use crate::harness::plot::{Axis, Chart, Line};
 use crate::harness::round::Round;
-use crate::harness::run::Contender;
 use crate::harness::settings::Common;
 use crate::harness::turn::Turn;
 use crate::harness::view::View;
@@ -36,7 +36,7 @@ use nowait_cli::stop::Stop;
 /// readahead. Of --size f1 has 1/12, f2 8/12 and f3 3/12. With --file PATH the files are PATH-0,
 /// PATH-1 and PATH-2. No block of f2 and f3 is read twice in a turn.
 ///
-/// A new request begins when another one ends. So the rates of the classes follow from their
+/// A new request begins when another one ends. The rates of the classes therefore follow from their
 /// weights, and only latencies show if one class waits for another.
 #[derive(Clone, Debug, clap::Args)]
 #[command(mut_arg("size", |a| a.default_value("6G")))]

@@ -75,7 +75,9 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let bench = Bench::timed("object-store", &args.timed, stop);
     let names = bench.choose(&args.contenders.names, |_| Fit::Yes)?;
     let works = bench.choose(&args.works, |_| Fit::Yes)?;
-    let ground = Ground::prepare(args, &works, &bench.stop)?;
+    let object = (args.file.as_deref(), args.size);
+    let objects = works.contains(&Work::List).then_some(args.objects);
+    let ground = Ground::prepare(object, objects, args.slow.as_ref(), &bench.stop)?;
     let machine = Machine::look(ground.object())?;
     let group = |work: Work| {
         let parameters = json!({

@@ -27,8 +27,8 @@ use bare::Bare;
 
 /// nowait's LocalEngine beside the bare ring: the crate io-uring
 ///
-/// One thread on one core keeps 128 random reads of 4 KiB in flight, with O_DIRECT. It submits free
-/// slots and waits for 32 completions with one system call. Every contender runs this loop, first
+/// One thread on one core keeps 128 random reads of 4 KiB in flight, with O_DIRECT. One system call
+/// submits free slots and waits for 32 completions. Every contender runs this loop, first
 /// with plain descriptors and memory ("plain"), then with registered ones ("fixed").
 #[derive(Clone, Debug, clap::Args)]
 #[command(mut_arg("rounds", |a| a.default_value("9")))]

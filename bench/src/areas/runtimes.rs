@@ -22,7 +22,7 @@ use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::harness::bench::{Bench, Group};
 use crate::harness::contender::{Fit, Word};
@@ -127,15 +127,8 @@ pub fn run_turn() -> Result<ExitCode, Problem> {
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let cells = chosen(args).map_err(Problem::Failed)?;
     let bench = Bench::new("runtimes", &args.output, args.rounds.count(), stop);
-    let this = std::env::current_exe().map_err(|e| Problem::of("cannot find this program", e))?;
-    let ring = args.ring_build.clone().unwrap_or_else(|| ring_build(&this));
-    let fits = |peer| match peer {
-        Peer::TokioFsRing if !ring.is_file() => {
-            Fit::No("it needs another build of this program, which `make bench-tokio` makes".into())
-        }
-        _ => Fit::Yes,
-    };
-    let peers = bench.choose(&args.peers, fits)?;
+    let programs = Programs::find(args.ring_build.clone())?;
+    let peers = bench.choose(&args.peers, |peer| programs.fits(peer))?;
     if let Some(directory) = args.file.parent() {
         // If this fails, making the file fails too.
         let _ = std::fs::create_dir_all(directory);
@@ -146,48 +139,22 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let written = cells.iter().find(|cell| cell.is_write());
     let written = written.map(|cell| cell.span(size));
     let scratch = written.map(|size| Scratch::beside(&args.file, size, &bench.stop));
-    let scratch = scratch.transpose()?;
+    let mut turns = Turns {
+        args,
+        bench: &bench,
+        programs,
+        size,
+        scratch: scratch.transpose()?,
+        failed: Vec::new(),
+    };
     let group = |cell: Cell| {
         let parameters = json!({"work": cell.work, "block": cell.block, "tasks": cell.tasks});
         let peers = peers.iter().copied().filter(|peer| peer.takes_part(&cell));
         Group::new(&*cell.name, parameters, cell.clone(), peers.collect())
     };
     let groups: Vec<_> = cells.into_iter().map(group).collect();
-    let mut failed = Vec::new();
     let cells = bench.play(&groups, |group, peer: &Peer, number| {
-        let cell = &group.work;
-        if failed.contains(&(cell.name.clone(), *peer)) {
-            return Ok(None);
-        }
-        let (file, used) = match &scratch {
-            Some(scratch) if cell.is_write() => (&scratch.path, cell.span(size)),
-            _ => (&args.file, size),
-        };
-        let turn = Turn {
-            peer: *peer,
-            cell: cell.clone(),
-            file: file.clone(),
-            size,
-            seconds: args.seconds,
-            seed: args.rounds.seed_of(number),
-        };
-        cache::prepare(&turn).map_err(|e| Problem::of(file.display(), e))?;
-        if bench.stop.asked() {
-            return Ok(None);
-        }
-        let program = if *peer == Peer::TokioFsRing {
-            &ring
-        } else {
-            &this
-        };
-        let outcome = turn.run(program, &bench.stop);
-        check(file, used)?;
-        outcome.or_else(|why| {
-            // A peer that fails in a cell is left out of it.
-            bench.note(format!("{} in {}: {why}", peer.word(), cell.name));
-            failed.push((cell.name.clone(), *peer));
-            Ok(None)
-        })
+        turns.take(&group.work, *peer, number)
     })?;
     let settings = json!({
         "about": format!("{} of file, {} s a turn, {WORKERS} worker threads", Size(size), args.seconds),
@@ -199,6 +166,84 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     });
     let run = bench.run(machine, settings);
     bench.finish(report::complete(run, cells))
+}
+
+/// The turns of all cells and peers.
+struct Turns<'a> {
+    args: &'a Args,
+    bench: &'a Bench<'a>,
+    programs: Programs,
+    /// The bytes of the file that are read.
+    size: u64,
+    /// The file of the writes, if a cell writes.
+    scratch: Option<Scratch>,
+    /// The peers that have failed, with their cells.
+    failed: Vec<(String, Peer)>,
+}
+
+impl Turns<'_> {
+    /// Runs one turn; `None` after Ctrl-C. A peer that fails in a cell is left out of it.
+    fn take(&mut self, cell: &Cell, peer: Peer, number: usize) -> Result<Option<Value>, Problem> {
+        if self.failed.contains(&(cell.name.clone(), peer)) {
+            return Ok(None);
+        }
+        let (file, used) = match &self.scratch {
+            Some(scratch) if cell.is_write() => (&scratch.path, cell.span(self.size)),
+            _ => (&self.args.file, self.size),
+        };
+        let turn = Turn {
+            peer,
+            cell: cell.clone(),
+            file: file.clone(),
+            size: self.size,
+            seconds: self.args.seconds,
+            seed: self.args.rounds.seed_of(number),
+        };
+        cache::prepare(&turn).map_err(|e| Problem::of(file.display(), e))?;
+        if self.bench.stop.asked() {
+            return Ok(None);
+        }
+        let outcome = turn.run(self.programs.of(peer), &self.bench.stop);
+        check(file, used)?;
+        outcome.or_else(|why| {
+            self.bench
+                .note(format!("{} in {}: {why}", peer.word(), cell.name));
+            self.failed.push((cell.name.clone(), peer));
+            Ok(None)
+        })
+    }
+}
+
+/// The programs that run the turns.
+struct Programs {
+    this: PathBuf,
+    /// The other build, which tokio-fs-ring needs.
+    ring: PathBuf,
+}
+
+impl Programs {
+    fn find(ring: Option<PathBuf>) -> Result<Programs, Problem> {
+        let this =
+            std::env::current_exe().map_err(|e| Problem::of("cannot find this program", e))?;
+        let ring = ring.unwrap_or_else(|| ring_build(&this));
+        Ok(Programs { this, ring })
+    }
+
+    fn fits(&self, peer: Peer) -> Fit {
+        match peer {
+            Peer::TokioFsRing if !self.ring.is_file() => Fit::No(
+                "it needs another build of this program, which `make bench-tokio` makes".into(),
+            ),
+            _ => Fit::Yes,
+        }
+    }
+
+    fn of(&self, peer: Peer) -> &Path {
+        match peer {
+            Peer::TokioFsRing => &self.ring,
+            _ => &self.this,
+        }
+    }
 }
 
 /// The cells whose names begin with one of --cells, in the order of all cells.

@@ -11,9 +11,11 @@ mod load;
 mod nginx;
 mod report;
 mod round;
+mod running;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use nowait_cli::problem::Problem;
 use nowait_cli::size::Size;
@@ -122,29 +124,27 @@ fn size(text: &str) -> Result<Size, String> {
 
 pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let bench = Bench::timed("server", &args.timed, stop);
-    let names = bench.choose(&args.contenders.names, Name::fits)?;
-    let ground = Ground::prepare(args, &bench.stop)?;
+    let names = bench.choose(&args.contenders.names, running::fits)?;
+    let ground = Ground::prepare(
+        args.dir.as_deref(),
+        args.size.0,
+        (args.hot_files, args.cold_files),
+        args.slow.as_ref(),
+        &bench.stop,
+    )?;
     let machine = Machine::look(&ground.root)?;
-    let group = |cold: &u32| {
-        let parameters = json!({
-            "hot_connections": args.hot,
-            "cold_connections": cold,
-            "threads": args.threads,
-            "block": args.size.0,
-        });
-        let name = format!("hot-{}-cold-{cold}", args.hot);
-        let title = format!("({} + {cold})", args.hot);
-        Group::new(name, parameters, *cold, names.clone()).titled(title)
-    };
-    let groups: Vec<_> = once_each(&args.cold).iter().map(group).collect();
+    let numbers = once_each(&args.cold).into_iter();
+    let groups: Vec<_> = numbers.map(|cold| group(args, cold, &names)).collect();
     let cells = bench.play(&groups, |group, name: &Name, number| {
         bench.note_some(ground.make_ready()?);
         if bench.stop.asked() {
             return Ok(None);
         }
         let turn = Turn {
-            args,
             ground: &ground,
+            threads: args.threads as usize,
+            time: Duration::from_secs_f64(args.timed.seconds),
+            is_paced: args.paced,
             connections: [args.hot, group.work, args.api],
             seed: args.timed.rounds.seed_of(number),
             stop: &bench.stop,
@@ -175,4 +175,17 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         .into_iter()
         .for_each(|cell| report::add(&mut run, cell));
     bench.finish(run)
+}
+
+/// The group with this number of cold connections.
+fn group(args: &Args, cold: u32, names: &[Name]) -> Group<u32, Name> {
+    let parameters = json!({
+        "hot_connections": args.hot,
+        "cold_connections": cold,
+        "threads": args.threads,
+        "block": args.size.0,
+    });
+    let name = format!("hot-{}-cold-{cold}", args.hot);
+    let title = format!("({} + {cold})", args.hot);
+    Group::new(name, parameters, cold, names.to_vec()).titled(title)
 }

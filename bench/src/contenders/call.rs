@@ -4,9 +4,9 @@
 //! a system call into the loop that makes it. The difference is no constant: on a processor whose
 //! mitigations clear the return predictor on each system call (AMD's Safe RET among them), the
 //! first return after a system call costs 160 ns, a fifth of a cached read of 4 KiB. nowait pays it
-//! too, as does each function that a program calls to read. So a contender never has its call
-//! inlined: `pread` is that of the standard library, and thus of the C library; the others stand
-//! here.
+//! too, as does each function that a program calls to read. The call of a contender is therefore
+//! never inlined: `pread` is that of the standard library, and thus of the C library; this file has
+//! the others.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};

@@ -1,5 +1,5 @@
 //! Contenders that are futures on a shared engine: many at once, as a server has them, or one
-//! after the other. No runtime: what wakes them is the engine.
+//! after the other. They run without a runtime, because the engine wakes them.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -42,12 +42,12 @@ impl Asked {
         }
     }
 
-    /// Such an engine.
+    /// Makes an engine of this kind.
     pub fn engine(self, depth: usize) -> Result<Engine, Problem> {
         Ok(self.options(depth).build()?)
     }
 
-    /// Returns if such an engine is available.
+    /// Returns if an engine of this kind is available.
     pub fn fits(self, name: &str) -> Fit {
         match self.options(1).build() {
             Err(error) => Fit::no_engine(name, &error),
@@ -186,7 +186,7 @@ async fn task(
             lane.done(read, block)?;
         }
         if polls == 1 {
-            // Hit after hit, it would keep the others from what has come in for them.
+            // A task whose reads are all hits would keep the other tasks from their completions.
             give_way().await;
         }
     }
@@ -228,8 +228,8 @@ async fn give_way() {
     .await;
 }
 
-/// One future after the other. Each is polled once, which is enough for a hit, and awaited if it is
-/// not ready then.
+/// One future after the other. Polls each future once, which is enough for a hit, and waits for it if
+/// it is not ready.
 pub fn single(turn: &Turn<'_>) -> Result<Round, Problem> {
     let engine = Asked::default().engine(turn.depth)?;
     let files = open(turn, &engine)?;

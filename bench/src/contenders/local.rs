@@ -10,7 +10,7 @@ use nowait::engine::{Backend, LocalEngine, Options, Submit, Wait};
 use nowait::op::{Op, Read};
 
 use crate::harness::contender::Fit;
-use crate::harness::offsets::Place;
+use crate::harness::place::Place;
 use crate::harness::round::Round;
 use crate::harness::turn::{Lane, Turn};
 use nowait_cli::problem::Problem;

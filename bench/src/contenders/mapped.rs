@@ -8,9 +8,9 @@ use nowait::mapping::{Budget, Mapping};
 
 use super::{blocking, future};
 use crate::harness::round::Round;
-use crate::harness::scramble::Random;
 use crate::harness::turn::{Lane, Turn};
 use nowait_cli::problem::Problem;
+use nowait_cli::scramble::Random;
 
 /// The number of borrows for each step of the lane: a step takes longer than one borrow.
 const BORROWS: u64 = 1024;

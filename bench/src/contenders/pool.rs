@@ -19,7 +19,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 
 use super::call;
-use crate::harness::offsets::Place;
+use crate::harness::place::Place;
 use crate::harness::round::Round;
 use crate::harness::turn::{Lane, Turn};
 use nowait_cli::problem::Problem;

@@ -17,10 +17,11 @@ use nowait_cli::stop::Stop;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::cell::{Cell, object};
 use super::contender::{Contender, Fit, Word, once_each};
 use super::machine::Machine;
 use super::output::Output;
-use super::run::{Cell, Run, object};
+use super::run::Run;
 use super::settings::Timed;
 
 /// Contenders that do the same work.
@@ -41,7 +42,7 @@ impl<W, C> Group<W, C> {
         }
     }
 
-    /// The same with a title for its tables that is not the name.
+    /// Gives the tables of the group a title that is not its name.
     pub fn titled(mut self, title: impl Into<String>) -> Self {
         self.cell.title = title.into();
         self
@@ -55,7 +56,7 @@ pub struct Bench<'a> {
     rounds: u32,
     /// The settings that all areas have.
     settings: Map<String, Value>,
-    /// The same in words.
+    /// The settings that all areas have, in words.
     about: String,
     notes: RefCell<Vec<String>>,
     pub stop: Stop,
@@ -79,7 +80,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The same for an area whose turns last a given time.
+    /// A measurement of an area whose turns last a given time.
     pub fn timed(area: &'static str, timed: &'a Timed, stop: Stop) -> Bench<'a> {
         let mut bench = Bench::new(area, &timed.output, timed.rounds.count(), stop);
         let of_timed = json!({"seconds": timed.seconds, "seed": timed.rounds.seed});
@@ -101,8 +102,9 @@ impl<'a> Bench<'a> {
         note.into_iter().for_each(|note| self.note(note));
     }
 
-    /// Returns the contenders that are available, and notes the others. `asked` are those that the
-    /// user has named: one that is not available is an error. Without any, all are tried.
+    /// Returns the contenders that are available, and notes the others. `asked` has the contenders
+    /// that the user has named: it is an error if one of them is not available. If the user has
+    /// named none, all are tried.
     pub fn choose<N: ValueEnum + PartialEq + Copy>(
         &self,
         asked: &[N],
@@ -175,8 +177,8 @@ impl<'a> Bench<'a> {
         Ok(cells)
     }
 
-    /// A run without results. `settings` is an object with those of the area alone: in words
-    /// "about", "cache" and "legend", and others that are not in the command line.
+    /// A run without results. `settings` is an object with the settings of the area alone: "about",
+    /// "cache" and "legend" in words, and others that are not in the command line.
     pub fn run(&self, machine: Machine, mut settings: Value) -> Run {
         let about = settings["about"].as_str().map(|about| format!("{about}, "));
         settings["about"] = json!(about.unwrap_or_default() + &self.about);

@@ -12,11 +12,11 @@ use rustix::fs::Advice;
 use super::draws::{F1, Mix};
 use super::files::{Files, advise_random};
 use super::memory;
-use super::offsets::Place;
 use super::offsets::{Offsets, Order};
-use super::scramble::picked;
+use super::place::Place;
 use super::turn::Turn;
 use nowait_cli::problem::Problem;
+use nowait_cli::scramble::picked;
 
 /// The part of the files that is in the page cache before a turn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,14 +32,14 @@ pub enum Cache {
     Part(u32),
 }
 
-/// How many blocks are looked at to see whether it worked.
+/// The number of blocks that are looked up in the page cache to check a state.
 const SAMPLES: usize = 16;
 
 /// About as much memory as a turn of a mix takes for what is read ahead, in bytes.
 const READ_AHEAD: u64 = 512 << 20;
 
 impl Cache {
-    /// How it is done, for the report.
+    /// How the state is made, for the report.
     pub fn how(self) -> &'static str {
         match self {
             Cache::Cold => {
@@ -58,7 +58,7 @@ impl Cache {
         }
     }
 
-    /// Once, before the first turn. Says what can't be.
+    /// Prepares the files, once before the first turn. Returns a note if the state cannot be made.
     pub fn begin(self, files: &Files) -> Result<Option<String>, Problem> {
         match self {
             Cache::Cold | Cache::Mixed { .. } | Cache::Part(_) => {
@@ -83,77 +83,86 @@ impl Cache {
         }
     }
 
-    /// Before a turn. Says if it did not come true.
+    /// Makes the state before a turn. Returns a note if the page cache is not in it.
     pub fn prepare(self, turn: &Turn<'_>) -> Result<Option<String>, Problem> {
-        let (files, seed) = (turn.files, turn.seed);
-        let open = files.open()?;
-        match self {
-            Cache::Cold => {
-                evict(&open)?;
-                let stayed = resident(&open);
-                memory::touch(files.total());
-                Ok(stayed
-                    .filter(|&bytes| bytes > files.total() / 100)
-                    .map(|_| {
-                        "not cold: more than 1 % of a file stayed in the page cache after \
-                     POSIX_FADV_DONTNEED (another program maps or holds the file, or its \
-                     filesystem ignores the advice)"
-                            .into()
-                    }))
-            }
-            Cache::Warm => {
-                for (file, size) in open.iter().zip(&files.sizes) {
-                    read_through(file, *size)?;
-                }
-                let there = sample(files, &open, seed)?;
-                Ok(there.filter(|&n| n < SAMPLES).map(|_| {
-                    "not warm: some blocks had left the page cache again before a turn: \
-                     choose a smaller --size"
-                        .into()
-                }))
-            }
-            Cache::Mixed { mix, block } => {
-                evict(&open)?;
-                memory::touch(files.total().min(READ_AHEAD));
-                let warm = mix.warm(&files.blocks(block), seed);
-                for (file, blocks) in open.iter().zip(&warm) {
-                    warm_blocks(file, blocks, block)?;
-                }
-                let least_popular = warm[F1].iter().rev().take(SAMPLES);
-                let places = least_popular.map(|at| Place {
-                    offset: at * block,
-                    ..Place::default()
-                });
-                let there = count(&open, places, block)?;
-                Ok(there.filter(|&n| n < SAMPLES.min(warm[F1].len())).map(|_| {
-                    "not warm: some of f1's popular blocks had left the page cache again before a \
-                     turn: choose a smaller --size"
-                        .into()
-                }))
-            }
-            Cache::Part(percent) => {
-                evict(&open)?;
-                memory::touch(turn.reads() * turn.block);
-                let hits = turn.reads() * u64::from(percent) / 100;
-                let places = turn.places().zip(0..);
-                let places = places.filter(|&(_, i)| picked(i, turn.reads(), hits, seed));
-                let blocks: Vec<u64> = places.map(|(place, _)| place.offset / turn.block).collect();
-                warm_blocks(&open[0], &blocks, turn.block)?;
-                let there = resident(&open);
-                let off = there.map(|there| there.abs_diff(hits * turn.block));
-                let most = (turn.reads() * turn.block / 100).max(2 * turn.block);
-                Ok(off.filter(|&off| off > most).map(|_| {
-                    "the page cache did not have what it was to have before a turn, by more than \
-                     1 % of the reads (is the file used by others, or memory short?)"
-                        .into()
-                }))
-            }
-        }
+        let open = turn.files.open()?;
+        let complaint = match self {
+            Cache::Cold => prepare_cold(turn, &open),
+            Cache::Warm => prepare_warm(turn, &open),
+            Cache::Mixed { mix, block } => prepare_mixed(turn, &open, mix, block),
+            Cache::Part(percent) => prepare_part(turn, &open, percent),
+        };
+        Ok(complaint?.map(str::to_owned))
     }
 }
 
-/// Has the page cache forget these files for good: what an earlier turn had the kernel read ahead
-/// may still be coming in.
+/// The note of a report if the page cache is not in the state that was asked for.
+type Complaint = Option<&'static str>;
+
+fn prepare_cold(turn: &Turn<'_>, open: &[File]) -> Result<Complaint, Problem> {
+    evict(open)?;
+    let stayed = resident(open);
+    let total = turn.files.total();
+    memory::touch(total);
+    Ok(stayed.filter(|&bytes| bytes > total / 100).map(|_| {
+        "not cold: more than 1 % of a file stayed in the page cache after POSIX_FADV_DONTNEED (another \
+         program maps or holds the file, or its filesystem ignores the advice)"
+    }))
+}
+
+fn prepare_warm(turn: &Turn<'_>, open: &[File]) -> Result<Complaint, Problem> {
+    for (file, size) in open.iter().zip(&turn.files.sizes) {
+        read_through(file, *size)?;
+    }
+    let there = sample(turn.files, open, turn.seed)?;
+    Ok(there.filter(|&n| n < SAMPLES).map(|_| {
+        "not warm: some blocks had left the page cache again before a turn: choose a smaller --size"
+    }))
+}
+
+fn prepare_mixed(
+    turn: &Turn<'_>,
+    open: &[File],
+    mix: Mix,
+    block: u64,
+) -> Result<Complaint, Problem> {
+    evict(open)?;
+    memory::touch(turn.files.total().min(READ_AHEAD));
+    let warm = mix.warm(&turn.files.blocks(block), turn.seed);
+    for (file, blocks) in open.iter().zip(&warm) {
+        warm_blocks(file, blocks, block)?;
+    }
+    let least_popular = warm[F1].iter().rev().take(SAMPLES);
+    let places = least_popular.map(|at| Place {
+        offset: at * block,
+        ..Place::default()
+    });
+    let there = count(open, places, block)?;
+    Ok(there.filter(|&n| n < SAMPLES.min(warm[F1].len())).map(|_| {
+        "not warm: some of f1's popular blocks had left the page cache again before a turn: choose a \
+         smaller --size"
+    }))
+}
+
+fn prepare_part(turn: &Turn<'_>, open: &[File], percent: u32) -> Result<Complaint, Problem> {
+    evict(open)?;
+    memory::touch(turn.reads() * turn.block);
+    let hits = turn.reads() * u64::from(percent) / 100;
+    let places = turn.places().zip(0..);
+    let places = places.filter(|&(_, i)| picked(i, turn.reads(), hits, turn.seed));
+    let blocks: Vec<u64> = places.map(|(place, _)| place.offset / turn.block).collect();
+    warm_blocks(&open[0], &blocks, turn.block)?;
+    let there = resident(open);
+    let off = there.map(|there| there.abs_diff(hits * turn.block));
+    let most = (turn.reads() * turn.block / 100).max(2 * turn.block);
+    Ok(off.filter(|&off| off > most).map(|_| {
+        "the page cache did not have what it was to have before a turn, by more than 1 % of the reads \
+         (is the file used by others, or memory short?)"
+    }))
+}
+
+/// Evicts these files, and repeats that while pages are left: the kernel may still read ahead for an
+/// earlier turn.
 pub fn evict(files: &[File]) -> Result<(), Problem> {
     for _ in 0..20 {
         drop_pages(files)?;
@@ -165,7 +174,7 @@ pub fn evict(files: &[File]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// How many bytes of the files are cached, in whole pages; `None` if the kernel does not report it.
+/// The number of cached bytes of the files, in whole pages; `None` if the kernel does not report it.
 pub fn resident(files: &[File]) -> Option<u64> {
     let pages = |file| Some(residency(file, 0..u64::MAX).ok()?.known()?.cached);
     let pages: Option<u64> = files.iter().map(pages).sum();
@@ -235,13 +244,13 @@ pub fn sync(path: &Path) -> Result<(), Problem> {
         .map_err(|e| Problem::of(format_args!("cannot sync {}", path.display()), e))
 }
 
-/// Brings these blocks into the page cache and no others.
+/// Reads these blocks into the page cache, and no others.
 pub fn warm_blocks(file: &File, blocks: &[u64], block: u64) -> Result<(), Problem> {
     advise_random(file)?;
     let mut blocks = blocks.to_vec();
     blocks.sort_unstable();
-    // So that the device has many at a time; neighbours as one, up to what the kernel reads ahead
-    // at once on an ordinary device.
+    // The device gets many requests at a time. Neighbouring blocks are one request, which is not
+    // larger than the kernel's readahead on an ordinary device.
     let most = usize::try_from((128 << 10) / block).unwrap_or(1).max(1);
     let runs = blocks.chunk_by(|one, next| one + 1 == *next);
     for run in runs.flat_map(|run| run.chunks(most)) {
@@ -265,7 +274,7 @@ pub fn warm_blocks(file: &File, blocks: &[u64], block: u64) -> Result<(), Proble
     Ok(())
 }
 
-/// How many of these places are cached; `None` if the kernel does not report it.
+/// The number of these places that are cached; `None` if the kernel does not report it.
 fn count(
     open: &[File],
     places: impl Iterator<Item = Place>,
@@ -283,14 +292,14 @@ fn count(
     Ok(Some(there))
 }
 
-/// How many of a few random pages are cached; `None` if the kernel does not report it.
+/// The number of cached pages among a few random ones; `None` if the kernel does not report it.
 fn sample(files: &Files, open: &[File], seed: u64) -> Result<Option<usize>, Problem> {
     let least = files.sizes.iter().copied().min().unwrap_or(0);
     let size = least.min(4096);
     let blocks = vec![least / size; open.len()];
     let mut offsets = Offsets::new(Order::Any, (&blocks, size), !seed, (0, 1));
     for file in open {
-        // So that a look at what is not there brings one page and no more.
+        // Without readahead, the look-up of a missing page reads that page alone.
         advise_random(file)?;
     }
     let places = std::iter::from_fn(|| offsets.place()).take(SAMPLES);

@@ -31,8 +31,8 @@ pub fn run(command: Command, keep: bool, stop: &Stop) -> Result<Option<Ended>, P
     Ok(Some(ended).filter(|_| !stop.asked()))
 }
 
-/// The same for a process that reads `input` and whose output is kept. It fails if it takes longer
-/// than a time. After Ctrl-C its output is what it has said until then.
+/// Runs a process that reads `input`, and keeps its output. Fails if the process takes longer than
+/// `longest`. After Ctrl-C the output is the part that the process has written until then.
 pub fn talk(
     command: Command,
     input: &[u8],

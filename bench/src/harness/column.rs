@@ -1,6 +1,6 @@
 //! The columns of a table, which show figures of contenders.
 
-use super::run::{Cell, Contender, at, more_is_better};
+use super::cell::{Cell, Contender, at, more_is_better};
 use super::table::{Entry, Table};
 use super::text::digits;
 
@@ -9,13 +9,13 @@ use super::text::digits;
 pub enum Column {
     /// The median of a figure, multiplied by a scale.
     Median(&'static str, &'static str, f64),
-    /// The same, without decimals.
+    /// The median of a figure, without decimals.
     Whole(&'static str, &'static str),
     /// The smallest and the largest value of a figure over the rounds, multiplied by a scale.
     Range(&'static str, f64),
     /// The ratio of a figure to that of the base, with its range.
     Ratio(&'static str, &'static str),
-    /// The same, without the range.
+    /// The ratio of a figure to that of the base, without its range.
     Short(&'static str, &'static str),
     /// The ratio of the figure of the named contender to that of each other contender.
     Inverse(&'static str, &'static str, &'static str),
@@ -120,8 +120,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::harness::interval::Verdict;
     use crate::harness::text::Paint;
+    use nowait_cli::interval::Verdict;
 
     fn table() -> Table {
         let mut cell = Cell::default();

@@ -25,7 +25,7 @@ const FEWEST_BLOCKS: u64 = 100;
 /// The files or devices. Dropping it removes what was made.
 pub struct Direct {
     pub all: Files,
-    /// The first of them.
+    /// The first file or device.
     pub first: Files,
     /// `loop` or `files`, for the report.
     pub on: &'static str,

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use nowait_cli::noise::Noise;
 use nowait_cli::problem::Problem;
 use nowait_cli::progress::Progress;
 use nowait_cli::stop::Stop;
@@ -13,7 +14,7 @@ use slowdisk::{Entry, FullSpeed, SlowDisk, TestMount};
 use tempfile::TempDir;
 
 use super::cache::{FORGET, forget, sync};
-use super::files::{Noise, STRETCH, is_full, no_space, scratch};
+use super::files::{STRETCH, is_full, no_space, scratch};
 use super::slow::Slow;
 
 /// Bytes of a disk that a file takes besides its data, about.
@@ -135,7 +136,7 @@ impl Directory {
         }
     }
 
-    /// How [`Directory::make_cold`] does it.
+    /// How [`Directory::make_cold`] makes the directory cold.
     pub fn how(&self) -> &'static str {
         match self.disk {
             Disk::Slow(..) => "cold: the slow disk's filesystem is mounted anew before each turn",

@@ -8,13 +8,13 @@
 //! | `f3` | large | sequential, with the kernel's readahead |
 //!
 //! The blocks that are cached before a turn and the blocks that are drawn in it follow from the
-//! same seed. So the bench knows which blocks are cached: those that were read before the turn, and
-//! those that the turn has read.
+//! same seed. The bench thus knows which blocks are cached: the blocks that it has read before the
+//! turn, and the blocks that the turn has read.
 
 use serde::Serialize;
 
-use super::offsets::Place;
-use super::scramble::{Random, mix, permute};
+use super::place::Place;
+use nowait_cli::scramble::{Random, mix, permute};
 
 /// The classes, in the order of their files.
 pub const CLASSES: [&str; 3] = ["f1", "f2", "f3"];
@@ -108,7 +108,7 @@ impl Draws {
     }
 
     fn random(&mut self) -> u64 {
-        mix(self.random.next())
+        mix(self.random.number())
     }
 
     /// The next place; `None` if all blocks of f2 or f3 were read.

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 use tempfile::TempDir;
 
-use super::scramble::Random;
+use nowait_cli::noise::Noise;
 use nowait_cli::problem::Problem;
 use nowait_cli::progress::Progress;
 use nowait_cli::size::Size;
@@ -37,8 +37,8 @@ fn readable<S: serde::Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, S::
 
 impl Files {
     /// Finds or makes the files: PATH, or PATH-0, PATH-1, … for more than one, which have these
-    /// shares of the size. Files of equal shares are read as far as the smallest of them goes, in
-    /// whole blocks.
+    /// shares of the size. Contenders read files of equal shares up to the size of the smallest one,
+    /// in whole blocks.
     pub fn prepare(
         (path, size): (Option<&Path>, Size),
         shares: &[u64],
@@ -364,28 +364,4 @@ fn make_one(
     }
     file.persist_noclobber(path).map_err(|e| failed(e.error))?;
     Ok(())
-}
-
-/// Pseudo-random bytes, which a filesystem cannot compress or deduplicate.
-pub struct Noise {
-    piece: Vec<u8>,
-    random: Random,
-}
-
-impl Noise {
-    pub fn new(seed: u64) -> Noise {
-        Noise {
-            piece: vec![0; 1 << 20],
-            random: Random::new(seed),
-        }
-    }
-
-    /// The next bytes: as many as `wanted`, at most 1 MiB.
-    pub fn bytes(&mut self, wanted: u64) -> &[u8] {
-        let len = wanted.min(self.piece.len() as u64) as usize;
-        for word in self.piece[..len.next_multiple_of(8)].chunks_exact_mut(8) {
-            word.copy_from_slice(&self.random.next().to_le_bytes());
-        }
-        &self.piece[..len]
-    }
 }

@@ -1,10 +1,10 @@
 //! Latencies: a table with the buckets of fio, and a chart of percentiles.
 
-use super::interval::middle;
+use super::cell::{Cell, Contender, at};
 use super::machine::Machine;
 use super::plot::{Axis, Chart, Line};
-use super::run::{Cell, Contender, at};
 use super::table::{Entry, Table};
+use nowait_cli::interval::middle;
 
 /// A table of the figures `buckets/usec` and `buckets/msec` below `prefix`: per cent of the
 /// operations that took less than each limit, and no less than the limit before. `None` without

@@ -7,18 +7,8 @@
 //! from three files, each in its own way.
 
 use super::draws::{Draws, Mix};
-use super::scramble::{Random, mix, permute};
-
-/// A place to read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// Which of the files.
-    pub file: usize,
-    /// Bytes from its start.
-    pub offset: u64,
-    /// True if the bench knows the block to be cached; `None` if it does not keep track.
-    pub booked: Option<bool>,
-}
+use super::place::Place;
+use nowait_cli::scramble::{Random, mix, permute};
 
 /// How the places are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -123,7 +113,7 @@ impl Offsets {
         })
     }
 
-    /// The read of a place is done.
+    /// Records that a place was read.
     pub fn landed(&mut self, place: Place) {
         if let Way::Mix(draws) = &mut self.way {
             draws.landed(place);

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::bench::{Bench, Group};
 use super::cache::Cache;
+use super::cell::Cell;
 use super::contender::{Contender, once_each};
 use super::files::Files;
 use super::machine::Machine;
@@ -25,7 +26,7 @@ use super::offsets::Order;
 use super::percentiles::histogram;
 use super::plot::Chart;
 use super::round::Round;
-use super::run::{Cell, Run};
+use super::run::Run;
 use super::settings::{Amount, Common};
 use super::turn::Turn;
 use super::view::View;
@@ -178,7 +179,7 @@ impl<'a, N: Contender> Plan<'a, N> {
     ) -> Result<Measured, Problem> {
         self.check_memory()?;
         if self.common.file.is_none() {
-            // This is checked before a file is made that is too small.
+            // Checks the size before it makes a file that is too small.
             self.check_ops(self.common.size.0 / self.shares.len() as u64)?;
         }
         let file = (self.common.file.as_deref(), self.common.size);
@@ -194,7 +195,7 @@ impl<'a, N: Contender> Plan<'a, N> {
             for (class, figures) in round.iter().flat_map(|round| &round.classes) {
                 let key = (name.name(), *class);
                 let all: &mut Histogram<u64> = latencies.entry(key).or_insert_with(histogram);
-                // Both have the same bounds.
+                // An error is not possible: both histograms have the same bounds.
                 let _ = all.add(&figures.latency);
             }
             Ok(round)

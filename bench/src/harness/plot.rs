@@ -1,8 +1,8 @@
 //! Charts as SVG files: lines over axes, vertical marks, a legend beside the data.
 //!
 //! A chart is shown on pages of any colour, and an SVG inside a page does not reliably learn the
-//! colour: a browser reports the preference of the system, not that of the page. So the background
-//! is transparent, and every ink has enough contrast on white and on near-black, which a test
+//! colour: a browser reports the preference of the system, not that of the page. The background is
+//! therefore transparent, and every ink has enough contrast on white and on near-black, which a test
 //! checks. Lines differ in hue, lightness and dashes, not only in red and green.
 
 use kuva::plot::{LinePlot, ScatterPlot};
@@ -74,8 +74,8 @@ pub struct Mark {
     pub label: String,
 }
 
-/// The colours of lines in their order; further lines begin again. They follow the palette of Okabe
-/// and Ito for colour-blind readers, with a lightness for white and for near-black pages.
+/// The colours of lines in their order; further lines begin again. The palette is that of Okabe and
+/// Ito for colour-blind readers, with a lightness for white and for near-black pages.
 const INKS: [&str; 6] = [
     "#0072b2", "#d55e00", "#009e73", "#c06c9b", "#8f7500", "#7a7a7a",
 ];

@@ -6,7 +6,8 @@ use std::io::{self, Write};
 use nowait_cli::problem::Problem;
 use serde::Serialize;
 
-use super::run::{FEWEST, Run};
+use super::cell::FEWEST;
+use super::run::Run;
 use super::text::{Paint, remark, wrapped};
 
 /// Prints results on standard output as JSON or as text. A closed pipe is not an error.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::output::Output;
-use super::scramble::mix;
+use nowait_cli::scramble::mix;
 use nowait_cli::size::Size;
 
 /// The number of reads of a turn in an area without a default time.
@@ -53,7 +53,7 @@ pub struct RoundCount {
     pub count: u32,
 }
 
-/// The rounds, and the seed of what is random in them.
+/// The rounds, and the seed of their random numbers.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Rounds {
     #[command(flatten)]

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::interval::{Interval, Verdict};
 use super::text::{Paint, digits};
+use nowait_cli::interval::{Interval, Verdict};
 
 /// A table of results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use nowait_cli::terminal::Terminal;
 use textwrap::{Options, fill};
 
-use super::interval::Verdict;
+use nowait_cli::interval::Verdict;
 
 /// Three significant digits.
 pub fn digits(x: f64) -> String {

@@ -18,9 +18,9 @@ use hdrhistogram::Histogram;
 use super::class::{self, Class};
 use super::draws::{CLASSES, F3};
 use super::files::{Files, advise_random};
-use super::offsets::Place;
 use super::offsets::{Offsets, Order};
 use super::percentiles::{Percentiles, histogram, nanoseconds};
+use super::place::Place;
 use super::round::Round;
 use super::settings::Amount;
 use crate::harness::usage::Usage;
@@ -37,7 +37,7 @@ pub struct Turn<'a> {
     pub order: Order,
     /// One operation in so many is timed.
     pub timed: u64,
-    /// The same for all contenders of a round.
+    /// All contenders of a round have the same seed.
     pub seed: u64,
     pub stop: &'a Stop,
 }
@@ -48,8 +48,8 @@ struct Start {
     go: Barrier,
 }
 
-/// One lane's way through them. A lane that fails before it begins passes them as it ends: the
-/// others must not wait for it for ever.
+/// One lane's way through both moments. A lane that fails before it begins passes them as it ends:
+/// the other lanes must not wait for ever.
 struct Gate<'a> {
     start: &'a Start,
     passed: bool,
@@ -179,7 +179,7 @@ impl Turn<'_> {
         let mut tape = Tape::new(self.timed);
         let mut classes = Vec::new();
         for lane in finished {
-            // Both have the same bounds.
+            // An error is not possible: both histograms have the same bounds.
             let _ = tape.latency.add(&lane.tape.latency);
             let _ = tape.stall.add(&lane.tape.stall);
             // A mix has one lane.
@@ -294,8 +294,8 @@ impl<'a> Lane<'a> {
         place
     }
 
-    /// A read that was timed: how long it took, and whether the page cache had it, as far as its
-    /// contender can tell.
+    /// Notes a read that was timed. `hit` is true if the page cache had the block, and `None` if the
+    /// contender does not know.
     #[inline]
     pub fn landed(&mut self, place: Place, time: Duration, hit: Option<bool>) {
         self.tape.latency(time);
@@ -305,7 +305,10 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// One more is done, if it is whole.
+    /// Counts an operation that is done.
+    ///
+    /// # Errors
+    /// The read is short.
     #[inline]
     pub fn done(&mut self, read: usize, block: u64) -> Result<(), Problem> {
         if read as u64 != block {
@@ -318,7 +321,7 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
-    /// Many more are done, each of them whole.
+    /// Counts operations that are done, each of them whole.
     pub fn done_many(&mut self, ops: u64) {
         self.ops += ops;
     }

@@ -1,8 +1,8 @@
 //! The tables of areas that read files: their columns, and the contender that is the base of
 //! ratios.
 
+use super::cell::Cell;
 use super::column::Column;
-use super::run::Cell;
 use super::table::Table;
 
 /// A table of each cell.
@@ -152,7 +152,7 @@ impl View {
             None => (cell.title.as_str(), String::new()),
         };
         let ops = format!("{prefix}ops");
-        let read = |c: &super::run::Contender| c.figure(&ops).is_some_and(|ops| ops > 0.0);
+        let read = |c: &super::cell::Contender| c.figure(&ops).is_some_and(|ops| ops > 0.0);
         let base = self.base(cell, bases);
         cell.contenders
             .iter()

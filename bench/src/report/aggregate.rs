@@ -10,8 +10,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Report;
-use crate::harness::run::{Cell, Run};
+use super::results::Report;
+use crate::harness::cell::Cell;
+use crate::harness::run::Run;
 
 /// The points of a line that are kept.
 const MOST_POINTS: usize = 500;
@@ -66,7 +67,7 @@ fn of_cell(cell: &Cell) -> Value {
     json!({"medians": medians, "ratios": ratios})
 }
 
-/// The same value with fractions of four significant digits.
+/// A value with its fractions rounded to four significant digits.
 fn rounded(value: Value) -> Value {
     match value {
         Value::Number(number) if number.is_f64() => {

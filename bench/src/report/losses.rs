@@ -1,8 +1,9 @@
 //! The losses of a report: the ratios in which nowait is worse than a contender that is not nowait.
 
-use crate::harness::interval::Verdict;
-use crate::harness::run::{Cell, Run, more_is_better};
+use crate::harness::cell::{Cell, more_is_better};
+use crate::harness::run::Run;
 use crate::harness::table::{Entry, Table};
+use nowait_cli::interval::Verdict;
 
 /// The figures that count, with their names for people. The others follow from these.
 const FIGURES: [(&str, &str); 10] = [

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::losses;
 use super::proposals::PROPOSALS;
-use super::{Outcome, Report, losses};
+use super::results::{Outcome, Report};
 
 impl Report {
     /// The summary: the published tables, those that were measured, and the losses.

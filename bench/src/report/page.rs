@@ -5,11 +5,11 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::losses;
 use super::part::Part;
 use super::proposals::{PROPOSALS, Proposal};
-use super::{Outcome, Report};
-use crate::harness::interval::Verdict;
+use super::results::{Outcome, Report};
 use crate::harness::plot::{Chart, Line, Stroke};
 use crate::harness::run::Run;
 use crate::harness::table::Table;
+use nowait_cli::interval::Verdict;
 
 const STYLE: &str = include_str!("page.css");
 

@@ -9,7 +9,6 @@
 mod contender;
 mod file;
 mod live;
-mod pool;
 mod report;
 mod turn;
 mod way;
@@ -35,7 +34,7 @@ use crate::terminal::Terminal;
 /// Reads a file with pread(2), through threads and with nowait, and compares them.
 ///
 /// Reads blocks of 4 KiB at random places of one file. Cached blocks are read one at a time. Blocks
-/// that are not cached are read with 32 reads in flight by nowait and by a pool of 32 threads, and
+/// that are not cached are read with 32 reads in flight by nowait and by a pool of threads, and
 /// one at a time by pread(2). The contenders take turns of 0.15 s.
 #[derive(clap::Args)]
 #[command(
@@ -75,7 +74,7 @@ JSON (--json): one object.
     "reads_per_s": SPREAD,
     "latency_p50_ns", "latency_p99_ns", "blocked_p99_ns"
                            medians of the rounds
-    "nowait_makes": {"median", "low", "high"}
+    "nowait_makes": {"median", "low95", "high95"}
                            reads per second of nowait divided by those of the
                            row: the median of the rounds, and its 95 %
                            confidence interval (with less than 6 rounds: the

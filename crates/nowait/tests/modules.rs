@@ -2,9 +2,10 @@
 //!
 //! A file depends on the files that define the names it uses. A re-export (`pub use`) and a `mod` line
 //! are no dependencies, so a parent may gather what its children define. Unit tests are not looked at.
+//! A file of the Python package depends on the files that it imports.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
@@ -12,6 +13,9 @@ use syn::{Item, UseTree, Visibility};
 
 /// A module by the names on its way from the crate's root.
 type Module = Vec<String>;
+
+/// The modules that each module depends on.
+type Graph = BTreeMap<Module, BTreeSet<Module>>;
 
 /// The contents of one file, as far as other files matter.
 #[derive(Default)]
@@ -29,8 +33,7 @@ struct Crate(BTreeMap<Module, Source>);
 
 impl Crate {
     fn read(root: &Path) -> Crate {
-        let mut texts = BTreeMap::new();
-        read_dir(root, &mut Vec::new(), &mut texts);
+        let texts = texts(root, "rs");
         let modules: BTreeSet<Module> = texts.keys().cloned().collect();
         let sources = texts
             .into_iter()
@@ -64,31 +67,44 @@ impl Crate {
         }
     }
 
-    /// The modules that each module depends on.
-    fn dependencies(&self) -> BTreeMap<&Module, BTreeSet<Module>> {
+    fn dependencies(&self) -> Graph {
         let of = |module, source: &Source| {
             let homes = source.used.iter().filter_map(|path| self.home(path, 0));
             homes.filter(|home| home != module).collect()
         };
         let sources = self.0.iter();
         sources
-            .map(|(module, source)| (module, of(module, source)))
+            .map(|(module, source)| (module.clone(), of(module, source)))
             .collect()
     }
 }
 
-fn read_dir(dir: &Path, module: &mut Module, texts: &mut BTreeMap<Module, String>) {
+/// The files below a folder whose names end with this extension: their texts by their modules.
+fn texts(root: &Path, extension: &str) -> BTreeMap<Module, String> {
+    let mut texts = BTreeMap::new();
+    read_dir(root, extension, &mut Vec::new(), &mut texts);
+    assert!(!texts.is_empty(), "{} has no .{extension}", root.display());
+    texts
+}
+
+fn read_dir(
+    dir: &Path,
+    extension: &str,
+    module: &mut Module,
+    texts: &mut BTreeMap<Module, String>,
+) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
         if path.is_dir() {
             module.push(name);
-            read_dir(&path, module, texts);
+            read_dir(&path, extension, module, texts);
             module.pop();
-        } else if path.extension().is_some_and(|e| e == "rs") {
+        } else if path.extension().is_some_and(|e| e == extension) {
             let text = std::fs::read_to_string(&path).unwrap();
             let mut module = module.clone();
-            if !(module.is_empty() && ["lib", "main"].contains(&&*name)) {
+            let is_root = module.is_empty() && ["lib", "main"].contains(&&*name);
+            if !(is_root || name == "__init__") {
                 module.push(name);
             }
             texts.insert(module, text);
@@ -216,19 +232,66 @@ fn from_root(module: &Module, path: &[String], modules: &BTreeSet<Module>) -> Op
     }
 }
 
+/// The modules that each module of a Python package imports, by relative imports.
+fn python_imports(texts: &BTreeMap<Module, String>) -> Graph {
+    let imports = |module: &Module, text: &str| {
+        // The module of a folder is its `__init__.py`.
+        let is_folder = texts
+            .keys()
+            .any(|m| m.len() > module.len() && m.starts_with(module));
+        let package = &module[..module.len() - usize::from(!is_folder)];
+        let mut imported = BTreeSet::new();
+        for (at, _) in text.match_indices("from .") {
+            let Some((from, names)) = text[at + "from ".len()..].split_once(" import ") else {
+                continue;
+            };
+            // Not in a sentence of a comment.
+            if from.contains(char::is_whitespace) {
+                continue;
+            }
+            let path = from.trim_start_matches('.');
+            let above = package.len() + 1 - (from.len() - path.len());
+            let path = path.split('.').filter(|name| !name.is_empty());
+            let base: Module = package[..above]
+                .iter()
+                .cloned()
+                .chain(path.map(str::to_owned))
+                .collect();
+            let end = if names.starts_with('(') { ')' } else { '\n' };
+            let names = names.split(end).next().unwrap_or_default();
+            for name in names.split([',', '(', '\n']) {
+                // A name is a submodule, or the module defines it.
+                let submodule = [&*base, &[name.trim().to_owned()]].concat();
+                let is_module = texts.contains_key(&submodule);
+                imported.insert(if is_module { submodule } else { base.clone() });
+            }
+        }
+        imported.retain(|used| used != module && texts.contains_key(used));
+        imported
+    };
+    texts
+        .iter()
+        .map(|(module, text)| (module.clone(), imports(module, text)))
+        .collect()
+}
+
 /// The modules that depend on each other, of those that `of` groups a module by.
-fn cycles(parsed: &Crate, of: impl Fn(&Module) -> Module) -> Vec<String> {
-    let mut graph: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();
-    for (module, uses) in parsed.dependencies() {
+fn cycles(dependencies: &Graph, of: impl Fn(&Module) -> Module) -> Vec<String> {
+    let mut graph = Graph::new();
+    for (module, uses) in dependencies {
         let edges = graph.entry(of(module)).or_default();
         edges.extend(uses.iter().map(&of).filter(|used| *used != of(module)));
     }
-    // Modules whose dependencies are all removed are removed, too. The rest is cycles.
+    // Modules whose dependencies are all removed are removed, and modules that none uses. The rest is
+    // cycles, and modules between two cycles.
     loop {
-        let free = |uses: &BTreeSet<Module>| uses.iter().all(|used| !graph.contains_key(used));
+        let used: BTreeSet<&Module> = graph.values().flatten().collect();
+        let is_free = |module: &Module, uses: &BTreeSet<Module>| {
+            !used.contains(module) || uses.iter().all(|used| !graph.contains_key(used))
+        };
         let done: Vec<Module> = graph
             .iter()
-            .filter(|(_, uses)| free(uses))
+            .filter(|(module, uses)| is_free(module, uses))
             .map(|(module, _)| module.clone())
             .collect();
         if done.is_empty() {
@@ -245,43 +308,59 @@ fn cycles(parsed: &Crate, of: impl Fn(&Module) -> Module) -> Vec<String> {
     lines.collect()
 }
 
-fn sources(name: &str) -> Crate {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    Crate::read(&crates.join(name).join("src"))
+fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 #[test]
 fn files_import_downwards_only() {
-    for name in [
-        "nowait",
-        "nowait-ahead",
-        "nowait-ahead-channel",
-        "nowait-ahead-policy",
-        "nowait-aio",
-        "nowait-capi",
-        "nowait-cli",
-        "nowait-object-store",
-        "nowait-page-cache",
-        "nowait-residency",
-        "nowait-serve-dir",
-        "slowdisk",
+    for sources in [
+        "bench/benches/parts",
+        "bench/datafusion/src",
+        "bench/src",
+        "crates/nowait-ahead-channel/src",
+        "crates/nowait-ahead-policy/src",
+        "crates/nowait-ahead/src",
+        "crates/nowait-aio/src",
+        "crates/nowait-capi/src",
+        "crates/nowait-cli/src",
+        "crates/nowait-object-store/src",
+        "crates/nowait-page-cache/src",
+        "crates/nowait-residency/src",
+        "crates/nowait-serve-dir/src",
+        "crates/nowait/src",
+        "crates/powercut/src",
+        "crates/slowdisk/src",
+        "crates/test-support/src",
+        "python/src",
     ] {
-        let cycles = cycles(&sources(name), Module::clone);
-        assert!(cycles.is_empty(), "{name}:\n{}", cycles.join("\n"));
+        let parsed = Crate::read(&checkout().join(sources));
+        let cycles = cycles(&parsed.dependencies(), Module::clone);
+        assert!(cycles.is_empty(), "{sources}:\n{}", cycles.join("\n"));
     }
+}
+
+#[test]
+fn files_of_the_python_package_import_downwards_only() {
+    let texts = texts(&checkout().join("python/package/nowait"), "py");
+    let cycles = cycles(&python_imports(&texts), Module::clone);
+    assert!(cycles.is_empty(), "{}", cycles.join("\n"));
+}
+
+fn library() -> Crate {
+    Crate::read(&checkout().join("crates/nowait/src"))
 }
 
 #[test]
 fn folders_import_downwards_only() {
     let top = |module: &Module| module[..module.len().min(1)].to_vec();
-    let cycles = cycles(&sources("nowait"), top);
+    let cycles = cycles(&library().dependencies(), top);
     assert!(cycles.is_empty(), "{}", cycles.join("\n"));
 }
 
 #[test]
 fn the_layers_are_those_of_the_architecture() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let text = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let text = std::fs::read_to_string(checkout().join("ARCHITECTURE.md")).unwrap();
     let list = text
         .split("```layers")
         .nth(1)
@@ -292,11 +371,10 @@ fn the_layers_are_those_of_the_architecture() {
         let place = layers.iter().position(|layer| layer == name);
         Some(place.unwrap_or_else(|| panic!("{name} is not in ARCHITECTURE.md's list")))
     };
-    let parsed = sources("nowait");
     // The root gathers what the others define; `internals` is there for fuzz targets and benchmarks.
     let is_layer = |module: &Module| !module.is_empty() && module != &["internals"];
-    for (module, uses) in parsed.dependencies() {
-        let Some(above) = Some(module)
+    for (module, uses) in library().dependencies() {
+        let Some(above) = Some(&module)
             .filter(|module| is_layer(module))
             .and_then(place)
         else {
@@ -323,12 +401,50 @@ fn a_cycle_is_found() {
         Crate([a, parse("b", b)].into())
     };
     let none = with("struct B; #[cfg(test)] mod tests { use crate::a::A; }");
-    assert!(cycles(&none, Module::clone).is_empty());
+    assert!(cycles(&none.dependencies(), Module::clone).is_empty());
     for b in [
         "struct B(Vec<super::a::A>);",
         "use crate::a; struct B; fn f() -> a::A {}",
         "struct B; macro_rules! m { () => { crate::a::A } }",
     ] {
-        assert_eq!(cycles(&with(b), Module::clone).len(), 2, "{b}");
+        let found = cycles(&with(b).dependencies(), Module::clone);
+        assert_eq!(found.len(), 2, "{b}");
+    }
+}
+
+#[test]
+fn a_cycle_of_python_is_found() {
+    let with = |b: &str| {
+        let init = "from .folder import b\n";
+        let a =
+            "import os\n\nfrom ..c import (\n    C,\n    D,\n)\n\ndef f():\n    from .b import B\n";
+        let files = [
+            ("", init),
+            ("folder", ""),
+            ("folder/a", a),
+            ("folder/b", b),
+            ("c", ""),
+        ];
+        let files = files.map(|(path, text)| {
+            let names = path.split('/').filter(|name| !name.is_empty());
+            (names.map(str::to_owned).collect(), text.to_owned())
+        });
+        cycles(&python_imports(&files.into()), Module::clone)
+    };
+    assert_eq!(with("from ..c import C\n"), [""; 0]);
+    for b in [
+        "from .a import f",
+        "from . import a",
+        "from . import (\n    a,\n)",
+        "from ..folder.a import f\n",
+    ] {
+        assert_eq!(
+            with(b)
+                .iter()
+                .filter(|line| line.contains("::b uses"))
+                .count(),
+            1,
+            "{b}"
+        );
     }
 }

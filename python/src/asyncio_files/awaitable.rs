@@ -60,7 +60,8 @@ pub fn class(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
         .map(|class| class.bind(py))
 }
 
-fn make(py: Python<'_>) -> PyResult<Py<PyType>> {
+/// The methods, to the null one at the end.
+fn methods() -> [ffi::PyMethodDef; 4] {
     let method = |name: &'static std::ffi::CStr, meth, flags, doc: &'static std::ffi::CStr| {
         ffi::PyMethodDef {
             ml_name: name.as_ptr(),
@@ -69,7 +70,7 @@ fn make(py: Python<'_>) -> PyResult<Py<PyType>> {
             ml_doc: doc.as_ptr(),
         }
     };
-    let methods = Box::new([
+    [
         method(
             c"send",
             ffi::PyMethodDefPointer { PyCFunction: send },
@@ -89,7 +90,11 @@ fn make(py: Python<'_>) -> PyResult<Py<PyType>> {
             c"End the operation.",
         ),
         ffi::PyMethodDef::zeroed(),
-    ]);
+    ]
+}
+
+fn make(py: Python<'_>) -> PyResult<Py<PyType>> {
+    let methods = Box::new(methods());
     let slot = |slot, pfunc: *const ()| ffi::PyType_Slot {
         slot,
         pfunc: pfunc.cast_mut().cast(),
@@ -162,8 +167,8 @@ unsafe fn end(this: *mut ffi::PyObject) -> PyResult<()> {
     guarded(|| {
         match operation.replace(Operation::Done) {
             Operation::Done => {}
-            // PyO3 drops objects at once only in a thread that it has attached. It attaches none at
-            // the end of the interpreter's shutdown: they are not dropped then.
+            // PyO3 drops objects at once only in a thread that it has attached. At the end of the
+            // interpreter's shutdown PyO3 attaches no thread, and the objects are not dropped.
             begun => {
                 Python::try_attach(|_| drop(begun));
             }

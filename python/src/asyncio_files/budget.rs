@@ -1,5 +1,5 @@
-//! The budget of an event loop: what its tasks may do in one iteration without giving way to other
-//! tasks and timers.
+//! The budget of an event loop: the work that its tasks may do in one iteration without giving way to
+//! other tasks and timers.
 //!
 //! A read of cached data needs no turn of the loop, so that a task that reads cached data would
 //! keep the loop for itself. All tasks of a loop share one budget. The first request of an
@@ -15,14 +15,14 @@ use pyo3::types::PyCFunction;
 use super::event_loop;
 use crate::hang;
 
-/// The number of requests.
+/// The number of requests of a budget.
 const REQUESTS: u32 = 256;
-/// The number of bytes.
+/// The number of bytes of a budget.
 const BYTES: usize = 4 << 20;
-/// The time of requests that follow each other without a wait, with what the program does itself.
+/// The time of requests that follow each other without a wait, with the program's own work between them.
 const TIME: Duration = Duration::from_millis(1);
-/// One request in so many looks at the clock, and each of more than so many bytes, unless the last ones
-/// took longer than `SLOW`.
+/// One request in `TIMED` looks at the clock, and each request of more than `TIMED_BYTES`, unless the
+/// last ones took longer than `SLOW`.
 const TIMED: u32 = 4;
 const TIMED_BYTES: usize = 64 << 10;
 const SLOW: Duration = Duration::from_micros(100);
@@ -84,7 +84,7 @@ pub fn waits() {
     BUDGET.with(|budget| budget.has_waited.set(true));
 }
 
-/// Counts a request that has given way once. It is never refused.
+/// Counts a request that has given way once, and that is not refused again.
 pub fn after_pause(py: Python<'_>, bytes: usize) -> PyResult<()> {
     if spend(py, bytes)? {
         return Ok(());

@@ -24,8 +24,8 @@ use crate::hang;
 
 /// The operations that one loop waits for.
 ///
-/// The loop holds it as a reader of the eventfd, and nothing else does for long. It goes when the
-/// loop is closed.
+/// The loop holds the object as a reader of the eventfd, and nothing else does for long. The object is
+/// freed when the loop is closed.
 #[pyclass(frozen, weakref, module = "nowait.asyncio_files")]
 pub struct EventLoop {
     ready: Arc<Ready>,
@@ -72,7 +72,7 @@ pub fn running(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 }
 
 impl EventLoop {
-    /// The running loop, and its completions. They are made on first use, and again in a forked
+    /// The running loop, and its completions, which are made on first use, and again in a forked
     /// child.
     fn of_running(py: Python<'_>) -> PyResult<(Bound<'_, PyAny>, Bound<'_, EventLoop>)> {
         let running = running(py)?;

@@ -7,7 +7,7 @@ use std::path::Path;
 use nowait::op::Statx;
 use nowait::{Engine, OpenOptions, StatxMask};
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rustix::fs::CWD;
 
@@ -16,9 +16,9 @@ use super::budget;
 use super::handle::Handle;
 use super::in_engine::EngineRequest;
 use super::operation::{Arguments, Begun, Request};
+use super::stat::stat_request;
 use crate::error::{call_error, library_error, os_error, os_error_of_two};
 use crate::paths;
-use crate::stat_result::stat_result;
 
 /// Opens a file with the flags of open(2) that a mode of open() has: an awaitable of a Handle.
 #[pyfunction]
@@ -66,22 +66,6 @@ pub fn stat(py: Python<'_>, path: Py<PyAny>, follow_symlinks: bool) -> PyResult<
     };
     let statx = Statx::new(name, flags, StatxMask::BASIC_STATS);
     awaitable(py, stat_request(statx, Arguments::Path(path)))
-}
-
-/// The request for os.stat_result. An exception has the file name.
-pub fn stat_request(statx: Statx, filename: Arguments) -> impl Request + 'static {
-    let stat = async move |engine: Engine| {
-        if let Some(cached) = statx.try_cached() {
-            return cached.map(Some);
-        }
-        let stat = engine.run(statx).await;
-        stat.result.map(|_| stat.op.metadata())
-    };
-    EngineRequest::new(filename, stat, |py, kept, stat| {
-        let metadata = stat.map_err(|error| library_error(py, &error, &kept.path(py)))?;
-        let missing = || PyRuntimeError::new_err("statx returned no metadata");
-        stat_result(py, &metadata.ok_or_else(missing)?)
-    })
 }
 
 /// Remove a file, as os.unlink() does.

@@ -11,11 +11,11 @@ use pyo3::prelude::*;
 
 use super::awaitable::awaitable;
 use super::failure::Failure;
-use super::functions::stat_request;
 use super::in_engine::EngineRequest;
 use super::memory::{Exported, LARGEST, Source};
 use super::operation::Arguments;
 use super::read::{ReadAt, ReadIntoAt, ReadRanges};
+use super::stat::stat_request;
 use crate::error::call_error;
 use crate::hang;
 use crate::paths;

@@ -24,8 +24,8 @@ use pyo3::types::PyBytes;
 
 use super::failure::{Failure, reserved};
 
-/// The number of bytes of the program's memory up to which the loop's thread copies. So many take up to a
-/// millisecond, if the memory is new.
+/// The largest number of bytes of the program's memory that the loop's thread copies. A copy of this size
+/// takes up to a millisecond if the memory is new.
 pub const LARGEST: usize = 1 << 20;
 
 /// The number of bytes that a worker copies before it looks if the memory was taken back.
@@ -173,7 +173,7 @@ impl Exported {
         }
     }
 
-    /// The same for a buffer that can be written.
+    /// Exports a buffer that can be written.
     ///
     /// # Errors
     /// As [`of`](Exported::of), and ValueError for a read-only one.
@@ -230,7 +230,7 @@ impl Drop for Exported {
             // A forked child has no worker, which may have had the lock.
             && *process == std::process::id()
         {
-            // This waits until the piece is copied that a worker copies now.
+            // The lock waits until a worker has copied its piece.
             *lock(lent) = None;
         }
     }
@@ -289,7 +289,8 @@ struct Slice {
     len: usize,
 }
 
-// SAFETY: an address may be in any thread. Those who use it have the object, or a lock.
+// SAFETY: an address may be in any thread. A function that uses the memory has the object, or a
+// lock.
 unsafe impl Send for Slice {}
 
 impl Slice {

@@ -17,7 +17,7 @@ pub type Finish = Box<dyn FnOnce(Python<'_>, Arguments) -> PyResult<Py<PyAny>> +
 /// The part of a request that the engine does.
 pub type InEngine = Pin<Box<dyn Future<Output = Finish> + Send>>;
 
-/// The objects of the program in a request. They are not in the part for the engine, so that the
+/// The objects of the program in a request. The part for the engine does not have them, so that the
 /// garbage collector sees them.
 pub enum Arguments {
     Nothing,
@@ -74,7 +74,7 @@ pub enum Begun {
 /// The state of an awaitable.
 pub enum Operation {
     New(Box<dyn Request>),
-    /// It has yielded, because the budget of the loop was spent.
+    /// The awaitable has yielded, because the budget of the loop was spent.
     Paused(Box<dyn Request>),
     Waiting(Waiting),
     /// A step is being done.
@@ -165,7 +165,7 @@ fn begin(py: Python<'_>, request: Box<dyn Request>) -> (Operation, PyResult<Step
 /// Does a step that may drop objects: PyO3 drops them at once only in a thread that it has attached.
 fn attached(waiting: Waiting) -> (Operation, PyResult<Step>) {
     Python::try_attach(|py| waiting.step(py)).unwrap_or_else(|| {
-        // It attaches none at the end of the interpreter's shutdown.
+        // PyO3 attaches no thread at the end of the interpreter's shutdown.
         let error = PyRuntimeError::new_err("the interpreter is shutting down");
         (Operation::Done, Err(error))
     })

@@ -44,9 +44,9 @@ pub struct ReadIntoAt {
 /// Reads ranges into a list of `bytes`.
 pub struct ReadRanges {
     handle: Handle,
-    /// The offset and the length of each.
+    /// The offset and the length of each range.
     ranges: Vec<(u64, usize)>,
-    /// Those that were tried in the page cache, in the same order.
+    /// The ranges that were tried in the page cache, in the order of `ranges`.
     tried: Vec<Tried>,
 }
 
@@ -190,8 +190,8 @@ fn list(py: Python<'_>, all: Vec<NewBytes>) -> PyResult<Py<PyAny>> {
     Ok(PyList::new(py, all)?.into_any().unbind())
 }
 
-/// Reads the ranges that were not cached. It gives way to other tasks from time to time, since many
-/// of them may be cached meanwhile.
+/// Reads the ranges that were not cached. Gives way to other tasks from time to time, because many
+/// ranges may be cached meanwhile.
 async fn read_rest(
     file: &File,
     ranges: Vec<(u64, usize)>,

@@ -38,7 +38,7 @@ impl Text {
         Ok(())
     }
 
-    /// The text. It is empty afterwards.
+    /// Takes the text, which is empty afterwards.
     fn join<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
         let text = self.take().map(|text| text.into_bound(py));
         text.unwrap_or_else(|| PyString::new(py, ""))

@@ -1,5 +1,5 @@
-//! A write at the position of a file, which goes on whatever becomes of the task and the event loop that
-//! have begun it.
+//! A write at the position of a file. The write goes on if the task or the event loop that has begun it
+//! ends.
 //!
 //! ```text
 //!  Write(file, data, begin) ─► engine ─► outcome(): the bytes that it has written, and its error
@@ -31,7 +31,7 @@ use crate::error::{call_error, os_error};
 use crate::hang;
 use crate::parked::Unpark;
 
-/// A write that has begun. It follows the position of the descriptor, and moves it.
+/// A write that has begun, at the position of the descriptor, which it moves.
 #[pyclass(frozen, module = "nowait.asyncio_files")]
 pub struct Write {
     written: Shared<BoxFuture<'static, Written>>,

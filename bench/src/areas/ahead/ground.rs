@@ -5,14 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nowait_cli::problem::Problem;
+use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
 use tempfile::TempDir;
 
-use super::Args;
 use super::workload::Tree;
 use crate::harness::contender::Word;
+use crate::harness::count::Count;
 use crate::harness::directory::{BYTES_A_FILE, Directory};
 use crate::harness::files::scratch;
+use crate::harness::slow::Slow;
 
 /// The trees and the disk that they are on. Fields are dropped in their order.
 pub struct Ground {
@@ -27,15 +29,20 @@ pub struct Ground {
 const FEWER: &str = "choose fewer --files or --bytes, or go to a directory elsewhere";
 
 impl Ground {
-    /// Makes the trees.
-    pub fn prepare(args: &Args, trees: &[Tree], stop: &Stop) -> Result<Ground, Problem> {
-        let files = trees.iter().map(|tree| tree.counts(args.files.0).0).sum();
-        let bytes = files * args.bytes.0;
+    /// Makes the trees, each with so many files of this size.
+    pub fn prepare(
+        trees: &[Tree],
+        (Count(count), Size(size)): (Count, Size),
+        slow: Option<&Slow>,
+        stop: &Stop,
+    ) -> Result<Ground, Problem> {
+        let files = trees.iter().map(|tree| tree.counts(count).0).sum();
+        let bytes = files * size;
         let need = bytes + files * BYTES_A_FILE;
         // cp and restic write the files again.
-        let of_trees = if args.slow.is_some() { 0 } else { need };
+        let of_trees = if slow.is_some() { 0 } else { need };
         let here = scratch(None, bytes + of_trees, FEWER)?;
-        let directory = match &args.slow {
+        let directory = match slow {
             Some(slow) => Directory::make(Some(slow), files + 4096, need, FEWER)?,
             None => Directory::of_user(here.path().join("trees"), FEWER),
         };
@@ -50,11 +57,11 @@ impl Ground {
             made.map_err(|e| ground.trees.failed(&directory, e))?;
         }
         let paths = trees.iter().flat_map(|tree| {
-            let (files, directories) = tree.counts(args.files.0);
+            let (files, directories) = tree.counts(count);
             (0..files).map(move |n| {
                 let directory = format!("{}/directory-{:05}", tree.word(), n % directories);
                 let path = PathBuf::from(directory).join(format!("file-{n:08}"));
-                (path, args.bytes.0)
+                (path, size)
             })
         });
         ground.trees.fill(&paths.collect::<Vec<_>>(), stop)?;

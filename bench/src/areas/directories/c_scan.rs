@@ -8,7 +8,7 @@ use std::path::Path;
 
 use nowait_capi::{nw_dirent, nw_scan_close, nw_scan_open, nw_scan_options, nw_xgetdents};
 
-use super::inside::Said;
+use super::said::Said;
 use nowait_cli::problem::Problem;
 
 /// Bytes of the buffer for entries.

@@ -6,9 +6,9 @@ use nowait_cli::problem::Problem;
 use nowait_cli::stop::Stop;
 use tempfile::TempDir;
 
-use super::Args;
 use crate::harness::directory::{BYTES_A_FILE, Directory};
 use crate::harness::files::scratch;
+use crate::harness::slow::Slow;
 
 /// The directories and the disk that they are on. Dropping it removes everything that was made.
 pub struct Ground {
@@ -22,12 +22,11 @@ pub struct Ground {
 const FEWER: &str = "choose fewer --files, or go to a directory elsewhere";
 
 impl Ground {
-    /// Makes the directories.
-    pub fn prepare(args: &Args, stop: &Stop) -> Result<Ground, Problem> {
+    /// Makes a directory for each of these numbers of files.
+    pub fn prepare(counts: &[u64], slow: Option<&Slow>, stop: &Stop) -> Result<Ground, Problem> {
         let empty = scratch(Some(&std::env::temp_dir()), 0, FEWER)?;
-        let counts = args.counts();
         let total: u64 = counts.iter().sum();
-        let root = Directory::make(args.slow.as_ref(), total, total * BYTES_A_FILE, FEWER)?;
+        let root = Directory::make(slow, total, total * BYTES_A_FILE, FEWER)?;
         let paths = counts.iter().flat_map(|&files| {
             (0..files).map(move |n| (PathBuf::from(format!("{files}/file-{n:08}")), 0))
         });

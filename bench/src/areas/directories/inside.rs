@@ -10,9 +10,8 @@ use nowait::scan;
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, StatxFlags, openat, statx};
 use rustix::io::Errno;
 
-use serde::{Deserialize, Serialize};
-
 use super::c_scan;
+use super::said::Said;
 use super::window::Window;
 use nowait_cli::problem::Problem;
 use nowait_cli::proc;
@@ -28,19 +27,6 @@ pub enum Way {
     NwXgetdents,
     /// The library's readahead, with the first way at the same time.
     Dirreadahead,
-}
-
-/// The report of one turn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Said {
-    /// The number of entries.
-    pub entries: u64,
-    /// The number of entries whose attributes could not be read.
-    pub failed: u64,
-    /// The peak memory of the process (VmHWM).
-    pub peak_kib: Option<u64>,
-    /// The most workers at once of a scan or readahead.
-    pub workers: Option<usize>,
 }
 
 /// The arguments of the hidden verb.

@@ -4,13 +4,14 @@
 use slowdisk::{Entry, Op};
 
 use super::contender::Contender;
-use super::inside::Said;
+use super::said::Said;
 use crate::harness;
+use crate::harness::cell::Cell;
 use crate::harness::child::Ended;
 use crate::harness::column::Column;
 use crate::harness::plot::{Axis, Chart, Line, Stroke};
 use crate::harness::processes::COMPARED;
-use crate::harness::run::{Cell, Run};
+use crate::harness::run::Run;
 use nowait_cli::problem::Problem;
 
 const COLUMNS: [Column; 6] = [
@@ -93,7 +94,7 @@ pub fn complete(
     let programs = contenders.iter().filter(|contender| contender.is_program());
     let programs: Vec<&str> = programs.map(|contender| contender.name.as_str()).collect();
     for mut cell in cells {
-        let is_program = |c: &harness::run::Contender| programs.contains(&c.name.as_str());
+        let is_program = |c: &harness::cell::Contender| programs.contains(&c.name.as_str());
         let best = cell.name_best("files_per_s", is_program);
         run.add(cell, &[&best, "getdents+stat"], &COMPARED, &COLUMNS);
     }

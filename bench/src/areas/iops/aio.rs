@@ -26,11 +26,11 @@ pub struct Queue {
     files: Vec<File>,
 }
 
-/// A context. It waits for its requests when it is dropped, so it is the first field of [`Queue`].
+/// A context. Dropping it waits for its requests, so that it is the first field of [`Queue`].
 struct Context(libc::c_ulong);
 
 struct Slot {
-    /// The request. It is in a box, because the kernel keeps its address.
+    /// The request, in a box, because the kernel keeps its address.
     request: Box<libc::iocb>,
     /// The memory that the request points to.
     _memory: PoolBuffer,

@@ -27,7 +27,7 @@ pub struct Kind {
 const SQPOLL_IDLE: Duration = Duration::from_millis(50);
 
 impl Kind {
-    /// A queue on such an engine.
+    /// A queue on an engine of this kind.
     pub fn queue(self, parts: Parts) -> Result<EngineQueue, Problem> {
         let mut options = Options::new().depth(parts.memory.len());
         if self.fixed {
@@ -62,7 +62,7 @@ impl Kind {
         })
     }
 
-    /// Returns if such an engine is available for the files of a turn: reads one block, and looks
+    /// Returns if an engine of this kind is available for the files of a turn: reads one block, and looks
     /// for the features that are missing.
     pub fn fits(self, load: &Load<'_>) -> Fit {
         let attempt = || -> Result<Vec<String>, Problem> {

@@ -49,8 +49,8 @@ pub trait Queue {
 }
 
 impl Load<'_> {
-    /// The files, and memory for `depth` blocks. It is written, so that the kernel has allocated it
-    /// before a turn begins.
+    /// The files, and memory for `depth` blocks. The memory is written, so that the kernel has
+    /// allocated it before a turn begins.
     pub fn parts(&self, depth: usize) -> Result<Parts, Problem> {
         let pool = BufferPool::new(depth, self.turn.block as usize)?;
         let mut memory: Vec<_> = std::iter::from_fn(|| pool.take()).collect();

@@ -4,10 +4,11 @@
 use clap::ValueEnum;
 
 use super::contender::Name;
+use crate::harness::cell::Cell;
 use crate::harness::contender::{Named, Word};
 use crate::harness::machine::Machine;
 use crate::harness::plot::{Axis, Chart, Line};
-use crate::harness::run::{Cell, Run};
+use crate::harness::run::Run;
 use crate::harness::table::{Entry, Table};
 use crate::harness::text::digits;
 use nowait_cli::size::Size;

@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use nowait_cli::problem::Problem;
+use nowait_cli::size::Size;
 use nowait_cli::stop::Stop;
 
-use super::Args;
 use super::work::Work;
 use crate::harness::cache::{evict, warm};
 use crate::harness::directory::{BYTES_A_FILE, Directory};
 use crate::harness::files::{Files, check};
 use crate::harness::memory;
+use crate::harness::slow::Slow;
 
 /// The object, and the objects that are listed. Dropping it removes what was made.
 pub struct Ground {
@@ -27,16 +28,19 @@ const FEWER: &str = "choose fewer --objects, or go to a directory elsewhere";
 const OF_A_DIRECTORY: u64 = 1_000;
 
 impl Ground {
-    /// Finds or makes the objects.
-    pub fn prepare(args: &Args, works: &[Work], stop: &Stop) -> Result<Ground, Problem> {
-        let file = (args.file.as_deref(), args.size);
-        let files = Files::prepare(file, &[1], BLOCK, stop)?;
+    /// Finds or makes the object, of this path and size, and this number of objects to list.
+    pub fn prepare(
+        object: (Option<&Path>, Size),
+        objects: Option<u32>,
+        slow: Option<&Slow>,
+        stop: &Stop,
+    ) -> Result<Ground, Problem> {
+        let files = Files::prepare(object, &[1], BLOCK, stop)?;
         files.sync()?;
         let mut ground = Ground { files, list: None };
-        if works.contains(&Work::List) {
-            let objects = u64::from(args.objects);
+        if let Some(objects) = objects.map(u64::from) {
             let bytes = objects * BYTES_A_FILE;
-            let directory = Directory::make(args.slow.as_ref(), objects, bytes, FEWER)?;
+            let directory = Directory::make(slow, objects, bytes, FEWER)?;
             let path = |n: u64| {
                 let path = format!("objects/{}/object-{n:08}", n / OF_A_DIRECTORY);
                 (PathBuf::from(path), 0)

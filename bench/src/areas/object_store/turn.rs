@@ -17,8 +17,8 @@ use super::ground::Ground;
 use super::work::Work;
 use crate::harness::contender::Word;
 use crate::harness::round::Round;
-use crate::harness::scramble::{mix, permute};
 use crate::harness::usage::Usage;
+use nowait_cli::scramble::{mix, permute};
 
 /// The threads of the runtime.
 pub const THREADS: usize = 2;
@@ -132,8 +132,8 @@ impl Tasks {
     async fn run(self: Arc<Tasks>) -> Result<(), String> {
         loop {
             let op = self.next.fetch_add(1, Relaxed);
-            // The more of an object is cached, the further the kernel reads ahead. So all
-            // contenders read all of it.
+            // All contenders read all of a cold object: the more of it is cached, the further the
+            // kernel reads ahead.
             let is_over = match self.work.is_cold() {
                 true => op >= self.blocks,
                 false => Instant::now() >= self.end,

@@ -11,13 +11,14 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use crate::harness::bench::Bench;
-use crate::harness::interval::middle;
+use crate::harness::cell::{Absent, Cell};
 use crate::harness::machine::Machine;
 use crate::harness::output::Output;
-use crate::harness::run::{Absent, Cell, Run};
+use crate::harness::run::Run;
 use crate::harness::settings::RoundCount;
 use crate::harness::table::{Entry, Table};
 use nowait_cli::doctor::{self, BreakEven, CostTable, SEED_BREAK_EVEN};
+use nowait_cli::interval::middle;
 use nowait_cli::problem::Problem;
 use nowait_cli::progress::Progress;
 use nowait_cli::stop::Stop;
@@ -77,38 +78,52 @@ fn results(run: &mut Run, rounds: &[(CostTable, BreakEven)]) {
     let Some((first, _)) = rounds.first() else {
         return;
     };
+    let cell = costs(first, rounds);
+    run.tables.push(table(first, &cell));
+    break_even(run, rounds);
+    run.cells.push(cell);
+}
+
+/// The costs of the calls. A call that no round could measure is absent.
+fn costs(first: &CostTable, rounds: &[(CostTable, BreakEven)]) -> Cell {
     let mut cell = Cell::default();
-    let mut rows = Vec::new();
-    for row in &first.rows {
+    for call in &first.rows {
         // A round in which a call could not be measured has no figure for it.
-        let medians = rounds.iter().filter_map(|(table, _)| table.median(row.key));
+        let medians = rounds
+            .iter()
+            .filter_map(|(table, _)| table.median(call.key));
         let medians: Vec<Value> = medians.map(|ns| json!({"ns": ns})).collect();
-        cell.add(row.key, false, &medians);
-        match (cell.contender(row.key), &row.spread) {
-            (Some(_), _) => rows.push((row.key, row.label, row.seed)),
-            (None, Err(why)) => cell.absent.push(Absent {
-                name: row.key.into(),
+        cell.add(call.key, false, &medians);
+        if let (None, Err(why)) = (cell.contender(call.key), &call.spread) {
+            cell.absent.push(Absent {
+                name: call.key.into(),
                 why: format!("not measured: {why}"),
-            }),
-            (None, Ok(_)) => {}
+            });
         }
     }
     cell.compare(&["ns"], &[]);
-    let row = |(key, label, seed): &(&str, &'static str, Option<u32>)| {
-        let contender = cell.contender(key);
-        let spread = contender.and_then(|contender| contender.spread.get("ns"));
-        let median = contender.and_then(|contender| contender.figure("ns"));
-        let whole = |ns: Option<f64>| ns.map_or(String::new(), |ns| format!("{ns:.0}")).into();
-        vec![
-            Entry::from(*label),
-            whole(median),
+    cell
+}
+
+/// The table of the calls that were measured.
+fn table(first: &CostTable, cell: &Cell) -> Table {
+    let whole = |ns: Option<f64>| ns.map_or(String::new(), |ns| format!("{ns:.0}")).into();
+    let rows = first.rows.iter().filter_map(|call| {
+        let contender = cell.contender(call.key)?;
+        let spread = contender.spread.get("ns");
+        Some(vec![
+            Entry::from(call.label),
+            whole(contender.figure("ns")),
             whole(spread.map(|spread| spread.min)),
             whole(spread.map(|spread| spread.max)),
-            whole(seed.map(f64::from)),
-        ]
-    };
-    run.tables
-        .push(Table::new("ns", COLUMNS, rows.iter().map(row).collect()));
+            whole(call.seed.map(f64::from)),
+        ])
+    });
+    Table::new("ns", COLUMNS, rows.collect())
+}
+
+/// Adds the hit rates at which two methods cost the same, and their table.
+fn break_even(run: &mut Run, rounds: &[(CostTable, BreakEven)]) {
     let points = [
         (
             "break_even",
@@ -146,5 +161,4 @@ fn results(run: &mut Run, rounds: &[(CostTable, BreakEven)]) {
         .insert("seed_break_even".into(), json!(SEED_BREAK_EVEN));
     run.tables
         .push(Table::new("from a hit rate of", COLUMNS, rows));
-    run.cells.push(cell);
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::harness::delay::Delay;
-use crate::harness::scramble::mix;
+use nowait_cli::scramble::mix;
 use nowait_cli::size::Size;
 
 /// The order of the pages, and the advice on the file.

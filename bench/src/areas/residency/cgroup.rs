@@ -102,7 +102,7 @@ pub fn sweep() {
                 pid == std::process::id().to_string() || !Path::new("/proc").join(pid).exists()
             };
             if pid.is_some_and(is_over) {
-                // It may have been removed by another bench.
+                // Another bench may have removed it.
                 let _ = patiently(|| fs::remove_dir(entry.path()));
             }
         }

@@ -58,7 +58,7 @@ pub const STRICT: Place = Place {
 
 /// Runs the process under pressure.
 pub fn run() -> Result<ExitCode, Problem> {
-    // This process must not outlive its parent. It is the first one that the kernel kills for lack
+    // This process must not outlive its parent, and is the first one that the kernel kills for lack
     // of memory.
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| Problem::of("prctl", e))?;
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
@@ -108,8 +108,8 @@ pub fn run() -> Result<ExitCode, Problem> {
 
 /// Limits the cgroup to `lacks` bytes less than it uses, and returns the limit.
 ///
-/// The kernel cannot reclaim enough if pages of the file were reclaimed before, or are charged to
-/// another cgroup that has read them. Then the file is evicted and read again.
+/// Evicts the file and reads it again if the kernel cannot reclaim enough: pages of the file were
+/// reclaimed before, or are charged to another cgroup that has read them.
 fn shorten(cgroup: &Cgroup, lacks: u64, orders: &Orders) -> Result<u64, Problem> {
     let mut tries = 0;
     loop {

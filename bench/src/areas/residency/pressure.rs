@@ -19,8 +19,8 @@ use rustix::fs::{Advice, MemfdFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::harness::contender::Named;
-use crate::harness::scramble::mix;
 use nowait_cli::problem::Problem;
+use nowait_cli::scramble::mix;
 
 /// The pressure on the pages of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]

@@ -10,12 +10,13 @@ use serde_json::{Map, Value, json};
 use super::cell::{Cell, Place, Turn};
 use super::pressure::Pressure;
 use super::share::{Count, Share};
+use crate::harness::cell::{Contender, at, object};
 use crate::harness::contender::Word;
 use crate::harness::delay::Delay;
-use crate::harness::interval::middle;
 use crate::harness::plot::{Axis, Chart, Line};
-use crate::harness::run::{Contender, Run, at, object};
+use crate::harness::run::Run;
 use crate::harness::table::{Entry, Table};
+use nowait_cli::interval::middle;
 use nowait_cli::size::Size;
 
 /// One round of one pressure.
@@ -246,7 +247,7 @@ fn chart(run: &Run, name: &str, title: &str, prefix: &str) -> Chart {
         .map_or(&[][..], Vec::as_slice);
     let line = |rows: &[Value]| {
         let figure = |row: &Value, key: &str| at(row, &format!("{prefix}{key}"));
-        // A log axis cannot show 0. It shows the upper end of the range instead.
+        // A log axis cannot show 0: the chart has the upper end of the range instead.
         let never = rows
             .iter()
             .all(|row| figure(row, "share").is_none_or(|share| share == 0.0));

@@ -9,6 +9,7 @@
 //! allow only a hundred questions per second. The time that each one really waits is measured.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -38,72 +39,119 @@ struct Asked {
 
 /// Asks questions for the time of a turn.
 pub fn run(ground: &Ground, cell: Cell) -> Result<Tally, Problem> {
-    let block = cell.place.block;
     let file = ground.open(cell.place.pattern)?;
-    let probe = Probe::new(&file)?;
-    let ready = ground.ready(&file)?;
-    let mut refill = Refill::start(ground.open(cell.place.pattern)?, block);
-    let mut buffer = vec![0; block as usize];
-    let mut count = Counter::new(ready.is_some());
+    let mut trial = Trial::begin(ground, cell, &file)?;
     let delay = cell.delay_us.time();
     let gap = delay / WAITING;
-
-    let begun = Instant::now() + ground.settling();
-    let end = begun + ground.time;
-    let mut waiting: VecDeque<Asked> = VecDeque::new();
+    let end = trial.begun + ground.time;
     let mut next = Instant::now();
-    let mut number = 0;
     loop {
         let now = Instant::now();
         if now >= end {
-            return Ok(count.tally());
+            return Ok(trial.count.tally());
         }
-        let due = waiting.front().map(|asked| asked.since + delay);
+        let due = trial.waiting.front().map(|asked| asked.since + delay);
         if due.is_some_and(|due| now >= due) {
-            let Some(asked) = waiting.pop_front() else {
-                continue;
-            };
-            let whole = if asked.gone {
-                None
-            } else {
-                Some(read_now(&file, &mut buffer, asked.offset)?)
-            };
-            let took = now.elapsed();
-            if whole != Some(true) {
-                refill.bring(asked.offset);
-            }
-            if asked.since >= begun {
-                count.read(&asked, whole, now, took);
-            }
-        } else if now >= next && refill.has_room() {
+            trial.read(now)?;
+        } else if now >= next && trial.refill.has_room() {
             next = now + gap;
-            let offset = ground.offset(cell.place, number);
-            number += 1;
-            let yes = resident(&probe, offset, block)?;
-            let since = Instant::now();
-            let took = since - now;
-            if yes {
-                let ready = match &ready {
-                    Some(ready) => Some(resident(ready, offset, block)?),
-                    None => None,
-                };
-                let gone = cell.touch && !read_now(&file, &mut buffer[..1], offset)?;
-                waiting.push_back(Asked {
-                    offset,
-                    since,
-                    took,
-                    ready,
-                    gone,
-                });
-            } else {
-                refill.bring(offset);
-                if since >= begun {
-                    count.no(took);
-                }
-            }
+            trial.ask(now)?;
         } else {
-            rest(now, next, due.unwrap_or(end), &mut refill);
+            rest(now, next, due.unwrap_or(end), &mut trial.refill);
         }
+    }
+}
+
+/// A turn that runs.
+struct Trial<'a> {
+    ground: &'a Ground,
+    cell: Cell,
+    file: &'a File,
+    probe: Probe<'a>,
+    /// Reports if the content of a page has arrived.
+    ready: Option<Probe<'a>>,
+    refill: Refill,
+    buffer: Vec<u8>,
+    count: Counter,
+    /// From here on, questions are counted.
+    begun: Instant,
+    /// The questions that wait for their read, in their order.
+    waiting: VecDeque<Asked>,
+    /// The number of the next question.
+    number: u64,
+}
+
+impl<'a> Trial<'a> {
+    fn begin(ground: &'a Ground, cell: Cell, file: &'a File) -> Result<Trial<'a>, Problem> {
+        let block = cell.place.block;
+        let probe = Probe::new(file)?;
+        let ready = ground.ready(file)?;
+        Ok(Trial {
+            ground,
+            cell,
+            file,
+            probe,
+            refill: Refill::start(ground.open(cell.place.pattern)?, block),
+            buffer: vec![0; block as usize],
+            count: Counter::new(ready.is_some()),
+            ready,
+            begun: Instant::now() + ground.settling(),
+            waiting: VecDeque::new(),
+            number: 0,
+        })
+    }
+
+    /// Reads the pages of the oldest question that waits, and counts the question and the read.
+    #[inline]
+    fn read(&mut self, now: Instant) -> Result<(), Problem> {
+        let Some(asked) = self.waiting.pop_front() else {
+            return Ok(());
+        };
+        let whole = if asked.gone {
+            None
+        } else {
+            Some(read_now(self.file, &mut self.buffer, asked.offset)?)
+        };
+        let took = now.elapsed();
+        if whole != Some(true) {
+            self.refill.bring(asked.offset);
+        }
+        if asked.since >= self.begun {
+            self.count.read(&asked, whole, now, took);
+        }
+        Ok(())
+    }
+
+    /// Asks the next question. If the answer is yes, the question waits for its read; otherwise
+    /// another thread reads the pages.
+    #[inline]
+    fn ask(&mut self, now: Instant) -> Result<(), Problem> {
+        let block = self.cell.place.block;
+        let offset = self.ground.offset(self.cell.place, self.number);
+        self.number += 1;
+        let yes = resident(&self.probe, offset, block)?;
+        let since = Instant::now();
+        let took = since - now;
+        if yes {
+            let ready = match &self.ready {
+                Some(ready) => Some(resident(ready, offset, block)?),
+                None => None,
+            };
+            let gone = self.cell.touch && !read_now(self.file, &mut self.buffer[..1], offset)?;
+            self.waiting.push_back(Asked {
+                offset,
+                since,
+                took,
+                ready,
+                gone,
+            });
+        } else {
+            self.refill.bring(offset);
+            if since >= self.begun {
+                self.count.no(took);
+            }
+        }
+        Ok(())
     }
 }
 

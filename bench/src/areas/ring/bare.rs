@@ -28,7 +28,7 @@ fn ring(depth: usize) -> io::Result<IoUring> {
         .build(depth as u32)
 }
 
-/// Returns if the kernel has such a ring.
+/// Returns if the kernel has a ring of this kind.
 pub fn fits() -> Fit {
     match ring(1) {
         Ok(_) => Fit::Yes,

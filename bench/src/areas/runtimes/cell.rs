@@ -9,7 +9,7 @@ pub struct Cell {
     pub work: Work,
     /// Bytes of one read or write.
     pub block: u64,
-    /// The number of tasks. Each has one read or write in flight.
+    /// The number of tasks, which have one read or write in flight each.
     pub tasks: u64,
 }
 
@@ -21,19 +21,20 @@ pub enum Work {
     Cached,
     /// Random reads of uncached blocks, each once.
     Cold,
-    /// Random reads of blocks, each once. This percentage of them is cached.
+    /// Random reads of blocks, each once, of which this percentage is cached.
     Mixed(u64),
     /// Sequential writes, at the file's position if the peer has one.
     Sequential,
-    /// Writes at random places. A task waits for each before it makes the next.
+    /// Writes at random places. A task waits for each write before it makes the next one.
     Positional,
 }
 
 const K4: u64 = 4 << 10;
 const K64: u64 = 64 << 10;
 const M1: u64 = 1 << 20;
-/// The number of misses in a turn of mixed reads, and the most reads of such a turn.
+/// The number of misses in a turn of mixed reads.
 const MISSES: u64 = 3000;
+/// The most reads of a turn of mixed reads.
 const READS: u64 = 12_000;
 /// The part of the file that cached reads use. It stays in the page cache.
 const CACHED: u64 = 256 << 20;
@@ -110,7 +111,7 @@ impl Cell {
         Some((100 * MISSES / (100 - rate).max(1)).min(READS).min(most))
     }
 
-    /// The number of operations of each task that are not measured. They start threads and touch
+    /// The number of operations of each task that are not measured: they start threads and touch
     /// the buffers.
     pub fn lead(&self) -> u64 {
         match (self.work, self.block) {

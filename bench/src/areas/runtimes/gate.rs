@@ -24,16 +24,17 @@ pub struct Gate {
     pub places: Places,
     /// The number of tasks.
     tasks: u64,
-    /// How many tasks have arrived at the gate, and how many have ended.
+    /// The number of tasks that have arrived at the gate.
     come: AtomicU64,
+    /// The number of tasks that have ended.
     ended: AtomicU64,
     start: OnceLock<(Instant, Usage)>,
     end: OnceLock<(Instant, Usage)>,
     open: Semaphore,
     /// The measured operations of the tasks that have ended.
     ops: AtomicU64,
-    /// Nanoseconds, in a histogram for each thread. One for each of a thousand tasks would take as
-    /// long to fill and to add up as the tasks run.
+    /// Nanoseconds, in a histogram for each thread. To fill and add up a histogram for each of a
+    /// thousand tasks would take as long as the tasks run.
     latencies: ThreadLocal<Mutex<Histogram<u64>>>,
     ticks: Mutex<Vec<&'static Tick>>,
 }
@@ -146,7 +147,7 @@ impl Gate {
         self.start.get().map_or_else(Instant::now, |start| start.0)
     }
 
-    /// A tick of an event loop. It begins when the gate opens.
+    /// A tick of an event loop, which begins when the gate opens.
     pub fn tick(&self) -> io::Result<&'static Tick> {
         let tick = Box::leak(Box::new(Tick::new()?));
         self.ticks
@@ -193,7 +194,7 @@ impl Gate {
         };
         let mut latencies = histogram();
         for latency in &self.latencies {
-            // Both have the same bounds.
+            // An error is not possible: both histograms have the same bounds.
             let _ = latencies.add(&*latency.lock().unwrap_or_else(PoisonError::into_inner));
         }
         let mut lateness = None;

@@ -3,6 +3,7 @@
 mod blocking;
 mod compio;
 mod nowait;
+mod on_threads;
 mod on_tokio;
 mod positional;
 mod pread;
@@ -25,21 +26,4 @@ pub fn work(gate: &'static Gate) -> io::Result<()> {
         Peer::Nowait | Peer::NowaitStrict | Peer::NowaitThreads => nowait::positional(gate),
         Peer::NowaitStream => nowait::stream(gate),
     }
-}
-
-/// Runs `work` on this many threads, with the number of the thread. Returns when all threads are
-/// done, or after the first error.
-fn on_threads(
-    threads: u64,
-    work: impl Fn(u64) -> io::Result<()> + Clone + Send + 'static,
-) -> io::Result<()> {
-    let spawn = |thread| {
-        let work = work.clone();
-        std::thread::spawn(move || work(thread))
-    };
-    let threads: Vec<_> = (0..threads).map(spawn).collect();
-    for thread in threads {
-        thread.join().map_err(|_| io::Error::other("panicked"))??;
-    }
-    Ok(())
 }

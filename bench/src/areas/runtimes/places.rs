@@ -1,6 +1,6 @@
 //! The places of a turn's operations: a random order of all blocks, the same for every peer.
 
-use crate::harness::scramble::{mix, permute};
+use nowait_cli::scramble::{mix, permute};
 
 /// All blocks of a file, each once, in an order that a seed decides.
 #[derive(Clone, Copy, Debug)]

@@ -3,10 +3,11 @@
 use clap::ValueEnum;
 
 use super::peer::Peer;
+use crate::harness::cell::Cell;
 use crate::harness::column::Column;
 use crate::harness::contender::{Named, Word};
 use crate::harness::plot::{Axis, Chart, Line};
-use crate::harness::run::{Cell, Run};
+use crate::harness::run::Run;
 
 const COMPARED: [&str; 5] = [
     "ops_per_s",

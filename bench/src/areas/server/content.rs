@@ -1,12 +1,17 @@
-//! The bytes of the files: each file has its own, so that a wrong byte, offset or file in a
+//! The bytes of the responses. Each file has its own, so that a wrong byte, offset or file in a
 //! response is found.
 
-use crate::harness::scramble::mix;
+use nowait_cli::scramble::mix;
 
 /// The distance in bytes between the words that are checked in a response.
 const STRIDE: u64 = 4096;
 /// The bytes of a word.
 const WORD: u64 = 8;
+
+/// The path of the response that needs no file.
+pub const API: &str = "/api";
+/// The body of that response.
+pub const API_ANSWER: &str = "answer";
 
 /// The files that are cached, and the files that are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

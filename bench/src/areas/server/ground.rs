@@ -1,15 +1,15 @@
 //! The files, and their state in the page cache before each turn.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nowait_cli::problem::Problem;
 use nowait_cli::progress::Progress;
 use nowait_cli::stop::Stop;
 
-use super::Args;
 use super::content::{Kind, Name};
 use crate::harness::directory::Directory;
+use crate::harness::slow::Slow;
 use crate::harness::{cache, files, memory};
 
 /// How the state is made, for the report.
@@ -32,26 +32,32 @@ pub struct Ground {
 const FEWER: &str = "choose fewer --cold-files or a smaller --size, or go to a directory elsewhere";
 
 impl Ground {
-    /// Finds or makes the files.
-    pub fn prepare(args: &Args, stop: &Stop) -> Result<Ground, Problem> {
-        let count = u64::from(args.hot_files + args.cold_files);
-        let directory = match &args.dir {
+    /// Finds or makes these numbers of hot and cold files, of `size` bytes each.
+    pub fn prepare(
+        named: Option<&Path>,
+        size: u64,
+        (hot, cold): (u32, u32),
+        slow: Option<&Slow>,
+        stop: &Stop,
+    ) -> Result<Ground, Problem> {
+        let count = u64::from(hot + cold);
+        let directory = match named {
             Some(path) => {
                 fs::create_dir_all(path).map_err(|e| Problem::of(path.display(), e))?;
-                Directory::of_user(path.clone(), FEWER)
+                Directory::of_user(path.to_owned(), FEWER)
             }
             None => {
-                let bytes = count * args.size.0.next_multiple_of(4096);
-                Directory::make(args.slow.as_ref(), count, bytes, FEWER)?
+                let bytes = count * size.next_multiple_of(4096);
+                Directory::make(slow, count, bytes, FEWER)?
             }
         };
         let root = directory.path();
         let ground = Ground {
             // nginx takes another directory as its own.
             root: fs::canonicalize(root).map_err(|e| Problem::of(root.display(), e))?,
-            size: args.size.0,
-            hot: args.hot_files,
-            cold: args.cold_files,
+            size,
+            hot,
+            cold,
             directory,
         };
         ground.fill(stop)?;

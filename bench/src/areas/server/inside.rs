@@ -26,6 +26,7 @@ use tower_http::services::ServeDir;
 use tower_http::services::fs::{Backend, DefaultServeDirFallback};
 
 use super::contender::Name;
+use super::content::{API, API_ANSWER};
 use crate::harness::tick::{self, Tick};
 
 /// The size in bytes of one read of a stream, as in ServeDir.
@@ -34,11 +35,6 @@ const PIECE: usize = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 type Content = UnsyncBoxBody<Bytes, io::Error>;
-
-/// The path of the response that needs no file.
-pub const API: &str = "/api";
-/// The body of that response.
-pub const API_ANSWER: &str = "answer";
 
 /// A server in this process. Dropping it ends it.
 pub struct Inside {

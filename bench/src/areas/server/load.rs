@@ -30,11 +30,10 @@ use tokio::net::TcpStream;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
-use super::content::{Kind, Name};
+use super::content::{API, API_ANSWER, Kind, Name};
 use super::ground::Ground;
-use super::inside::{API, API_ANSWER};
 use crate::harness::class::Tape;
-use crate::harness::scramble::mix;
+use nowait_cli::scramble::mix;
 
 /// The requests of each connection that are not measured. They start the server's threads.
 const LEAD: u64 = 4;

@@ -12,7 +12,7 @@ use nowait_cli::proc;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::inside::{API, API_ANSWER};
+use super::content::{API, API_ANSWER};
 use crate::harness::contender::Fit;
 
 /// The time in which it must start, and end.

@@ -2,9 +2,10 @@
 //! latencies.
 
 use super::load::Class;
+use crate::harness::cell::Cell;
 use crate::harness::column::Column;
 use crate::harness::latencies;
-use crate::harness::run::{Cell, Run};
+use crate::harness::run::Run;
 use crate::harness::table::Table;
 
 const COMPARED: [&str; 16] = [

@@ -8,10 +8,10 @@ use nowait_cli::problem::Problem;
 use nowait_cli::stop::Stop;
 use serde::Serialize;
 
-use super::Args;
 use super::contender::Name;
 use super::ground::Ground;
 use super::load::{Class as Connections, Load, Seen};
+use super::running::Server;
 use crate::harness::class::Class;
 use crate::harness::contender::Word;
 use crate::harness::percentiles::{Percentiles, histogram};
@@ -45,8 +45,12 @@ pub struct Round {
 
 /// One turn.
 pub struct Turn<'a> {
-    pub args: &'a Args,
     pub ground: &'a Ground,
+    /// Threads of the server.
+    pub threads: usize,
+    pub time: Duration,
+    /// Measures once more, with cached files in place of the cold ones.
+    pub is_paced: bool,
     /// Connections of each class.
     pub connections: [u32; 3],
     pub seed: u64,
@@ -54,11 +58,10 @@ pub struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Measures a server, and with `--paced` once more, with cached files in place of the cold
-    /// ones.
+    /// Measures a server.
     pub fn take(&self, name: Name) -> Result<Round, Problem> {
         let mut round = self.serve(name, None)?;
-        if let (true, Some(cold)) = (self.args.paced, round.classes.get("cold"))
+        if let (true, Some(cold)) = (self.is_paced, round.classes.get("cold"))
             && !self.stop.asked()
         {
             let paced = self.serve(name, Some(cold.ops as f64 / round.seconds))?;
@@ -74,14 +77,14 @@ impl Turn<'_> {
 
     /// Starts a server, makes the requests, and ends the server.
     fn serve(&self, name: Name, pace: Option<f64>) -> Result<Round, Problem> {
-        let server = name.start(self.args, self.ground);
+        let server = Server::start(name, &self.ground.root, self.threads);
         let server = server.map_err(|e| Problem::of(name.word(), e))?;
         let load = Load {
             address: server.address(),
             ground: self.ground,
             connections: self.connections,
             pace,
-            time: Duration::from_secs_f64(self.args.timed.seconds),
+            time: self.time,
             seed: self.seed,
             stop: self.stop,
         };

@@ -64,7 +64,7 @@ impl Name {
             (Name::Nowait, Work::Read) => command.args(["warm", "-r", name]),
             (Name::Vmtouch, Work::Count) => command.args(["-q", name]),
             (Name::Vmtouch, Work::Read) => command.args(["-qt", name]),
-            // It does not walk trees.
+            // fincore(1) does not walk trees.
             (Name::Fincore, _) => command.args(tree.files.iter().map(|(path, _)| path)),
             (Name::Cat, _) => command.args([name, "-type", "f", "-exec", "cat", "{}", "+"]),
         };
@@ -73,7 +73,7 @@ impl Name {
     }
 }
 
-/// Those of the contenders that do the work of a table.
+/// The contenders that do the work of a table.
 pub fn of_table(table: Table, names: &[Name]) -> Result<Vec<Name>, Problem> {
     let does = |name: &Name| name.does(table.work());
     let those: Vec<Name> = names.iter().copied().filter(does).collect();

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::harness::contender::Word;
-use crate::harness::scramble::mix;
+use nowait_cli::scramble::mix;
 
 /// The tables, each with a tree of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

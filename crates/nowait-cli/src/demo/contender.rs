@@ -3,15 +3,16 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use blocking::unblock;
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, TryStreamExt};
 use nowait::engine::Engine;
 
-use super::pool::Pool;
 use super::turn::{Figures, Turn};
 use super::way::{BLOCK, Way};
 use crate::problem::Problem;
@@ -51,8 +52,11 @@ impl Contender {
         match self {
             Contender::Pread => pread(turn),
             Contender::Threads => {
-                let pool = Pool::new(file.file(), Way::Cold.in_flight())?;
-                futures(turn, |buffer, offset| pool.read_at(buffer, offset))
+                let file = file.file();
+                futures(turn, |mut buffer, offset| {
+                    let file = file.clone();
+                    unblock(move || (file.read_at(&mut buffer, offset), buffer))
+                })
             }
             Contender::Nowait => {
                 let file = file.open(&Engine::new()?)?;

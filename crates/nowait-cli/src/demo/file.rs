@@ -15,6 +15,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::way::{BLOCK, Way};
 use crate::name::shown;
+use crate::noise::Noise;
 use crate::problem::Problem;
 use crate::proc::available_memory;
 use crate::progress::Progress;
@@ -207,30 +208,20 @@ fn temporary_file(dir: &Path, size: Size, stop: &Stop) -> Result<File, Problem> 
     let failed = |e| Problem::of(what(), format!("{e}; {hint}"));
     let mut file = tempfile::tempfile_in(dir).map_err(failed)?;
     let mut progress = Progress::of_bytes(size.0);
-    let chunk = noise(CHUNK);
+    let mut noise = Noise::new(1);
     let mut written = 0;
     while written < size.0 {
         if stop.asked() {
             return Err(Problem::Interrupted);
         }
-        let len = CHUNK.min(usize::try_from(size.0 - written).unwrap_or(CHUNK));
-        file.write_all(&chunk[..len]).map_err(failed)?;
+        let bytes = noise.bytes(size.0 - written);
+        file.write_all(bytes).map_err(failed)?;
+        written += bytes.len() as u64;
         // One call at the end would wait for long, and Ctrl-C would wait with it.
-        file.sync_data().map_err(failed)?;
-        written += len as u64;
+        if written.is_multiple_of(CHUNK as u64) || written == size.0 {
+            file.sync_data().map_err(failed)?;
+        }
         progress.at(written, String::new());
     }
     Ok(file)
-}
-
-/// Bytes that do not compress.
-fn noise(len: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let words = (0..len / 8).flat_map(|_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_ne_bytes()
-    });
-    words.collect()
 }

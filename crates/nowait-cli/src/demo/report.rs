@@ -10,6 +10,7 @@ use super::contender::Contender;
 use super::file::DemoFile;
 use super::turn::Figures;
 use super::way::{BLOCK, Way};
+use crate::interval::{Interval, middle};
 use crate::problem::Problem;
 use crate::size::Size;
 use crate::terminal::Terminal;
@@ -70,7 +71,7 @@ struct Row {
     latency_p99_ns: f64,
     blocked_p99_ns: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    nowait_makes: Option<Ratio>,
+    nowait_makes: Option<Interval>,
 }
 
 /// A figure of several rounds.
@@ -84,57 +85,13 @@ struct Spread {
 impl Spread {
     /// The spread of at least one value.
     fn of(values: impl Iterator<Item = f64>) -> Spread {
-        let values = sorted(values);
+        let mut values: Vec<f64> = values.collect();
         Spread {
-            median: median(&values),
+            median: middle(&mut values),
             min: values[0],
             max: values[values.len() - 1],
         }
     }
-}
-
-/// The median of the ratios of several rounds, and its 95 % confidence interval (sign test).
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Ratio {
-    median: f64,
-    low: f64,
-    high: f64,
-}
-
-impl Ratio {
-    /// The ratio of at least one round. Below six rounds, the interval is that of all values.
-    fn of(values: impl Iterator<Item = f64>) -> Ratio {
-        let values = sorted(values);
-        let number = values.len() as f64;
-        // The probability that the median is below the value at this index, or above its
-        // counterpart.
-        let mut index = 0_usize;
-        let mut term = 2.0 * 0.5_f64.powf(number);
-        let mut outside = term;
-        while outside < 0.05 {
-            index += 1;
-            term *= (number + 1.0 - index as f64) / index as f64;
-            outside += term;
-        }
-        let index = index.saturating_sub(1);
-        Ratio {
-            median: median(&values),
-            low: values[index],
-            high: values[values.len() - 1 - index],
-        }
-    }
-}
-
-fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values
-}
-
-fn median(sorted: &[f64]) -> f64 {
-    let middle = sorted.len() / 2;
-    let even = sorted.len().is_multiple_of(2);
-    (sorted[middle] + sorted[middle - usize::from(even)]) / 2.0
 }
 
 impl Rows {
@@ -155,7 +112,8 @@ impl Rows {
                 latency_p50_ns: spread(|figures| figures.latency_p50_ns.into()).median,
                 latency_p99_ns: spread(|figures| figures.latency_p99_ns.into()).median,
                 blocked_p99_ns: spread(|figures| figures.blocked_p99_ns.into()).median,
-                nowait_makes: (index != NOWAIT).then(|| Ratio::of(ratios)),
+                nowait_makes: (index != NOWAIT)
+                    .then(|| Interval::of(&mut ratios.collect::<Vec<_>>())),
             }
         };
         Some(Rows {
@@ -256,7 +214,7 @@ pub fn label(contender: Contender, way: Way) -> String {
     match (contender, way) {
         (Contender::Pread, Way::Cached) => "pread".into(),
         (Contender::Pread, Way::Cold) => "pread, one at a time".into(),
-        (Contender::Threads, _) => format!("pool of {} threads", Way::Cold.in_flight()),
+        (Contender::Threads, _) => "pool of threads".into(),
         (Contender::Nowait, _) => "nowait".into(),
     }
 }
@@ -346,8 +304,8 @@ fn time(ns: f64, unicode: bool) -> String {
 }
 
 /// A ratio and its interval. An interval that contains 1 shows no difference.
-fn times(ratio: Ratio) -> String {
-    if ratio.low <= 1.0 && 1.0 <= ratio.high {
+fn times(ratio: Interval) -> String {
+    if ratio.verdict(true).is_none() {
         return "no difference".into();
     }
     let digits = |ratio: f64| match ratio {
@@ -355,7 +313,7 @@ fn times(ratio: Ratio) -> String {
         ..99.95 => format!("{ratio:.1}"),
         _ => format!("{ratio:.0}"),
     };
-    let [median, low, high] = [ratio.median, ratio.low, ratio.high].map(digits);
+    let [median, low, high] = [ratio.median, ratio.low95, ratio.high95].map(digits);
     format!("{median} x ({low}-{high})")
 }
 
@@ -377,7 +335,7 @@ mod tests {
 
     #[test]
     fn an_interval_that_contains_1_shows_no_difference() {
-        let ratio = |values: &[f64]| times(Ratio::of(values.iter().copied()));
+        let ratio = |values: &[f64]| times(Interval::of(&mut values.to_vec()));
         assert_eq!(ratio(&[1.33, 0.86, 1.35]), "no difference");
         assert_eq!(ratio(&[0.7, 0.8]), "0.75 x (0.70-0.80)");
         assert_eq!(ratio(&[26.04, 24.0, 130.0]), "26.0 x (24.0-130)");

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::file::DemoFile;
 use super::way::{BLOCK, Way};
 use crate::problem::Problem;
+use crate::scramble::{mix, permute};
 use crate::stop::Stop;
 
 /// The time of one turn.
@@ -13,7 +14,11 @@ const TIME: Duration = Duration::from_millis(150);
 pub struct Turn<'a> {
     pub file: &'a DemoFile,
     pub way: Way,
-    places: Places,
+    /// The number of blocks, and the key of the order in which they are read.
+    blocks: u64,
+    key: u64,
+    /// The number of reads that were begun.
+    begun: u64,
     stop: &'a Stop,
     begin: Instant,
     reads: u64,
@@ -27,7 +32,9 @@ impl Turn<'_> {
         Turn {
             file,
             way,
-            places: Places::new(file.blocks(way), seed),
+            blocks: file.blocks(way),
+            key: mix(seed),
+            begun: 0,
             stop,
             begin: Instant::now(),
             reads: 0,
@@ -43,15 +50,18 @@ impl Turn<'_> {
 
     /// The offset of the next read, and its beginning if it is timed. `None` if the turn is over.
     pub fn next(&mut self) -> Option<(u64, Option<Instant>)> {
-        if self.way == Way::Cold && self.places.is_through() || self.stop.asked() {
+        let is_through = self.begun >= self.blocks;
+        if self.way == Way::Cold && is_through || self.stop.asked() {
             return None;
         }
-        let timed = self.places.count.is_multiple_of(self.way.timed());
+        let timed = self.begun.is_multiple_of(self.way.timed());
         let now = timed.then(Instant::now);
         if now.is_some_and(|now| now - self.begin > TIME) {
             return None;
         }
-        Some((self.places.next() * BLOCK, now))
+        let place = permute(self.begun % self.blocks, self.blocks, self.key);
+        self.begun += 1;
+        Some((place * BLOCK, now))
     }
 
     /// Takes the result of a read, and the time for which it has blocked the calling thread. `None`
@@ -104,61 +114,9 @@ fn percentile(samples: &mut [u32], percent: usize) -> u32 {
     *samples.select_nth_unstable(index).1
 }
 
-/// The numbers below `blocks` in a mixed order, each once, and then again from the first.
-struct Places {
-    blocks: u64,
-    mask: u64,
-    state: u64,
-    count: u64,
-}
-
-impl Places {
-    fn new(blocks: u64, seed: u64) -> Places {
-        Places {
-            blocks,
-            mask: blocks.next_power_of_two() - 1,
-            state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15),
-            count: 0,
-        }
-    }
-
-    /// Returns true if each block has been returned once.
-    fn is_through(&self) -> bool {
-        self.count >= self.blocks
-    }
-
-    fn next(&mut self) -> u64 {
-        self.count += 1;
-        loop {
-            // A linear congruential generator. Its period is its modulus, the power of two.
-            let next = self.state.wrapping_mul(0x5851_f42d_4c95_7f2d);
-            self.state = next.wrapping_add(0x1405_7b7e_f767_814f);
-            let place = self.state & self.mask;
-            if place < self.blocks {
-                return place;
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_block_comes_once_and_then_again() {
-        for (blocks, seed) in [(1, 0), (2, 1), (1000, 7), (1024, 8)] {
-            let mut places = Places::new(blocks, seed);
-            let round =
-                |places: &mut Places| (0..blocks).map(|_| places.next()).collect::<Vec<_>>();
-            let first = round(&mut places);
-            assert!(places.is_through());
-            let mut sorted = first.clone();
-            sorted.sort_unstable();
-            assert!(sorted.into_iter().eq(0..blocks));
-            assert_eq!(round(&mut places), first);
-        }
-    }
 
     #[test]
     fn percentiles_are_samples() {

@@ -7,9 +7,11 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use nowait::filesystem::Filesystem;
+use nowait::residency::page_size;
 use rustix::fs::{Advice, AtFlags, CWD, Mode, OFlags, StatxFlags};
 
 use crate::name::shown;
+use crate::noise::Noise;
 
 /// The number of pages of a temporary file: enough for some hundred cold reads, and few enough to
 /// be written quickly.
@@ -117,16 +119,9 @@ impl TestFile {
 /// An unnamed file with incompressible data, written to its device.
 fn temporary(dir: &Path) -> std::io::Result<File> {
     let mut file = tempfile::tempfile_in(dir)?;
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut page = vec![0; rustix::param::page_size()];
+    let mut noise = Noise::new(1);
     for _ in 0..PAGES {
-        for word in page.chunks_exact_mut(8) {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            word.copy_from_slice(&state.to_ne_bytes());
-        }
-        file.write_all(&page)?;
+        file.write_all(noise.bytes(page_size()))?;
     }
     file.sync_data()?;
     // Disables readahead, so that each read brings one page and many reads are cold.

@@ -14,7 +14,7 @@ use crate::areas::runtimes::gate::Gate;
 use crate::harness::tick::Tick;
 
 pub fn work(gate: &'static Gate) -> io::Result<()> {
-    on_threads(gate.turn.threads(), move |thread| {
+    on_threads::run(gate.turn.threads(), move |thread| {
         Runtime::new()?.block_on(runtime(gate, thread))
     })
 }

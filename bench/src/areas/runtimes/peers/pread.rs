@@ -21,7 +21,7 @@ pub fn work(gate: &'static Gate) -> io::Result<()> {
     let turn = &gate.turn;
     let file = Arc::new(turn.open()?);
     let position = (turn.is_write() && !turn.waits_for_writes()).then_some(0);
-    on_threads(gate.tasks(), move |task| {
+    on_threads::run(gate.tasks(), move |task| {
         let source = Pread {
             file: file.clone(),
             buffer: vec![1; turn.block()],

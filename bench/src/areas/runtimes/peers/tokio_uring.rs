@@ -11,7 +11,7 @@ use crate::areas::runtimes::gate::Gate;
 use crate::harness::tick;
 
 pub fn work(gate: &'static Gate) -> io::Result<()> {
-    on_threads(gate.turn.threads(), move |thread| {
+    on_threads::run(gate.turn.threads(), move |thread| {
         tokio_uring::start(runtime(gate, thread))
     })
 }
