@@ -1,8 +1,10 @@
 //! `warm` reads the missing parts of files into the page cache.
 
+use nowait::walk::Options;
 use nowait_page_cache::size::Size;
 use nowait_page_cache::{
-    Allowed, Kinds, Limits, Prefetcher, Progress, Request, SeenInodes, Stop, Summary, engine, visit,
+    Allowed, Kinds, Limits, Prefetcher, Progress, Request, SeenInodes, Stop, Summary, Total,
+    engine, visit,
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -85,7 +87,8 @@ impl WarmResult {
 ///         available memory, such as "50%". The default is "75%".
 ///     rate: The maximum number of bytes per second, such as 50 * 2**20, 50e6 or "50M".
 ///     progress: A callable. It gets a Progress about 20 times per second, in the calling thread.
-///         An exception that it raises ends the call.
+///         An exception that it raises ends the call. A call that takes longer than a second counts
+///         the size of all files in another thread; Progress.percent is None until that is done.
 ///
 /// Returns:
 ///     A WarmResult. Failures of files below directories are in its `errors`.
@@ -126,8 +129,10 @@ pub fn warm(
     let failures = Failures::new(&arguments, Some(&stop));
     let paths = Paths::of(&arguments);
     let its = stop.clone();
+    let is_watched = progress.is_some();
     let read = move |report: &mut dyn FnMut(Progress)| {
-        (read(&paths, limits, &failures, report, &its), failures)
+        let read = read(&paths, is_watched, limits, &failures, report, &its);
+        (read, failures)
     };
     let (read, failures) = call::run(py, &stop, progress, read)?;
     let (failed, errors) = failures.finish(py, &|i| arguments[i].object.clone_ref(py))?;
@@ -150,6 +155,7 @@ pub fn warm(
 
 fn read(
     Paths { paths, .. }: &Paths,
+    is_watched: bool,
     limits: Limits,
     failures: &Failures,
     report: &mut dyn FnMut(Progress),
@@ -158,7 +164,11 @@ fn read(
     let seen = SeenInodes::new(paths.len() > 1);
     let engine = engine(&limits)?;
     let mut prefetcher = Prefetcher::new(engine, limits, Some(seen), failures, report, stop);
-    let walking = nowait::walk::Options::new();
+    let walking = Options::new();
+    if is_watched {
+        let total = Total::of_paths(paths.clone(), Kinds::Regular, walking.clone());
+        prefetcher.set_total(total);
+    }
     for path in paths {
         let mut add = |file| {
             prefetcher.add(Request {

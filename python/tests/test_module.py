@@ -171,6 +171,8 @@ for path, data in nowait.read_files([Path("a")], ordered=True):
     part: bytes = data[1:]
 def callback(progress: nowait.Progress) -> None:
     number: int = progress.read_bytes
+    percent: float | None = progress.percent
+    total: int | None = progress.total_bytes
 nowait.warm("a", progress=callback)
 with nowait.read_ahead("a", evict_after=True) as reading:
     wasted: int = reading.report().wasted_bytes

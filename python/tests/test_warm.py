@@ -103,6 +103,49 @@ def test_progress_is_reported_in_the_calling_thread(make):
     assert len(numbers) > 2
 
 
+def test_a_percentage_is_reported_when_the_total_was_counted(make, disk):
+    (disk / "tree").mkdir()
+    for i in range(64):
+        make(f"tree/{i}", 16 * PAGE)
+    os.link(disk / "tree/0", disk / "tree/other name")
+    total = 64 * 16 * PAGE
+    seen = []
+
+    class Enough(Exception):
+        pass
+
+    def see(progress):
+        seen.append(progress)
+        percentages = {progress.percent for progress in seen} - {None}
+        if len(percentages) > 2:
+            raise Enough
+
+    # At this rate the call takes a minute.
+    with pytest.raises(Enough):
+        nowait.warm([disk / "tree", disk / "tree/1"], rate=total // 60, progress=see)
+    known = [progress for progress in seen if progress.total_bytes is not None]
+    for progress in seen:
+        if progress not in known:
+            assert progress.percent is None
+            assert "total_bytes=None, percent=None" in repr(progress)
+    for progress in known:
+        assert progress.total_bytes == total
+        assert progress.percent == pytest.approx(100 * progress.done_bytes / total)
+    percentages = [progress.percent for progress in known]
+    assert percentages == sorted(percentages) and percentages[-1] < 100
+    assert f"total_bytes={total}, percent={percentages[-1]:.1f}" in repr(known[-1])
+
+
+def test_cached_bytes_are_done(make):
+    path = make("data", MIB)
+    nowait.warm(path)
+    seen = []
+    result = nowait.warm(path, progress=seen.append)
+    # The kernel may reclaim pages.
+    assert result.cached_before + result.read_bytes == MIB
+    assert seen[-1].done_bytes == MIB and seen[-1].read_bytes == result.read_bytes
+
+
 def test_an_exception_of_the_callback_ends_the_call(make):
     path = make("data", MIB)
 

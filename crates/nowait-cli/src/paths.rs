@@ -10,7 +10,7 @@ use std::fs::File;
 use std::path::Path;
 
 use nowait::walk;
-use nowait_page_cache::{FileRef, OpenError, examine, visit};
+use nowait_page_cache::{FileRef, OpenError, Total, examine, visit};
 use rustix::fs::Stat;
 
 use crate::messages::Messages;
@@ -90,6 +90,13 @@ impl Paths {
             with,
             take,
         )
+    }
+
+    /// The total size of the files, which stays unknown for a list of paths: it can be read once.
+    pub fn total(&self, kinds: Kinds) -> Total {
+        self.list.given().map_or_else(Total::unknown, |paths| {
+            Total::of_paths(paths.to_vec(), kinds, self.walking())
+        })
     }
 
     /// The options for walking trees.

@@ -42,6 +42,9 @@ available and if the first files are still cached. It stops before new data evic
 end it counts the cached bytes. The access times of your own files are not changed. A file under a
 lease for writing (fcntl(2)) of another process is not read, because opening it would break the lease.
 
+If standard error is a terminal, a run that takes longer than a second shows its progress. The sizes of the files are counted
+meanwhile. After that, the progress has a percentage and the time that is left. It has none for --files0-from.
+
 The pages stay in the page cache. `nowait run --keep-cache` runs a program that leaves no pages behind.";
 
 const EXIT_STATUS: &str = "\
@@ -70,11 +73,14 @@ fn warm(args: &Args) -> Result<ExitCode, Problem> {
     // With few threads the engine comes first: the signals do without one if they have to.
     let engine = page_cache::engine(&limits)?;
     let stop = Stop::on_signals()?;
-    let mut progress = Progress::of_files();
+    let mut progress = Progress::of_unknown_bytes();
     let messages = Messages::beside(&progress);
     let seen = SeenInodes::new(args.paths.may_overlap());
     let mut show = |run| show(&mut progress, run);
     let mut prefetcher = Prefetcher::new(engine, limits, Some(seen), &messages, &mut show, &stop);
+    if Progress::is_visible() {
+        prefetcher.set_total(args.paths.total(Kinds::Regular));
+    }
     // The summary reports a stop request.
     let _: Result<(), Stopped> = args
         .paths

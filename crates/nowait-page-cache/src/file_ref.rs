@@ -206,6 +206,11 @@ impl FileRef {
         }
     }
 
+    /// The size in bytes, for a file that was not opened; 0 if it cannot be queried.
+    pub(crate) fn size(&self) -> u64 {
+        self.find().map_or(0, |(_, stat)| stat.st_size as u64)
+    }
+
     /// Opens the file for readahead alone; see [`open_for_readahead`]. Returns its metadata, too.
     ///
     /// # Errors

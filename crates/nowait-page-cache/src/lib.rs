@@ -38,7 +38,7 @@ pub use holes::data_ranges;
 pub use populate::begin_to_read;
 pub use prefetch::{
     Allowed, Budget, Limits, Prefetcher, Progress, Recount, Request, Selection, Stamp, Stopped,
-    Summary, engine,
+    Summary, Total, engine,
 };
 pub use pseudo::{PseudoDevices, PseudoMounts};
 pub use read_ahead::{Chosen, ReadAhead, Report};

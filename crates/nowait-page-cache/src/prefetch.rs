@@ -17,11 +17,13 @@
 mod budget;
 mod job;
 mod limits;
+mod progress;
 mod rate_limit;
 mod request;
 mod requested;
 mod sample;
 mod summary;
+mod total;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -40,10 +42,12 @@ use rustix::io::Errno;
 
 pub use budget::{Allowed, Budget};
 pub use limits::Limits;
+pub use progress::Progress;
 use rate_limit::RateLimit;
 pub use request::{Request, Selection, Stamp};
 pub use sample::Recount;
 pub use summary::Summary;
+pub use total::Total;
 
 use job::{Job, Piece};
 use requested::Requested;
@@ -77,17 +81,6 @@ const GRACE_PERIOD: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Stopped;
 
-/// The state of a run.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Progress {
-    /// The number of processed files.
-    pub files: u64,
-    /// The number of bytes that were read.
-    pub read_bytes: u64,
-    /// The bytes that were read per second of the run.
-    pub bytes_per_s: u64,
-}
-
 /// Reads requested files and ranges into the page cache.
 pub struct Prefetcher<'a> {
     limits: Limits,
@@ -119,10 +112,16 @@ pub struct Prefetcher<'a> {
     sample: Sample,
     summary: Summary,
     start: Instant,
+    total: Total,
+    /// The requested bytes of files that have ended or were not opened.
+    ended_bytes: u64,
 }
 
 /// The files that a worker has opened or the errors, and the time it took.
-type Opened = (Vec<Result<(File, Stat), OpenError>>, Duration);
+type Opened = (Vec<Result<(File, Stat), NotOpened>>, Duration);
+
+/// A file that was not opened, and its size.
+type NotOpened = (OpenError, u64);
 
 /// The purpose of an operation.
 enum Work {
@@ -189,7 +188,14 @@ impl<'a> Prefetcher<'a> {
             bytes_at_last_check: 0,
             sample: Sample::default(),
             start: Instant::now(),
+            total: Total::unknown(),
+            ended_bytes: 0,
         }
+    }
+
+    /// Sets the number of bytes that will be requested. It is unknown at first.
+    pub fn set_total(&mut self, total: Total) {
+        self.total = total;
     }
 
     /// Adds one request. Processes the collected requests when there are 8192 of them.
@@ -279,7 +285,14 @@ impl<'a> Prefetcher<'a> {
         // Each of these calls may wait for a device or a server.
         let (op, opened) = call(move || {
             let begin = Instant::now();
-            (FileRef::open_all(&files), begin.elapsed())
+            let opened = FileRef::open_all(&files);
+            let took = begin.elapsed();
+            let with_size =
+                |(opened, file): (Result<_, _>, &FileRef)| opened.map_err(|why| (why, file.size()));
+            (
+                opened.into_iter().zip(&files).map(with_size).collect(),
+                took,
+            )
         });
         self.opening += count;
         let work = Work::Open {
@@ -360,8 +373,8 @@ impl<'a> Prefetcher<'a> {
             ) => {
                 self.opening -= requests.len();
                 let here = || {
-                    let files = requests.iter().map(|request| request.file.open());
-                    (files.collect(), Duration::ZERO)
+                    let open = |request: &Request| request.file.open().map_err(|why| (why, 0));
+                    (requests.iter().map(open).collect(), Duration::ZERO)
                 };
                 let (opened, took) = opened.take(here);
                 if took < FAST_CALL {
@@ -373,9 +386,12 @@ impl<'a> Prefetcher<'a> {
                 for (request, opened) in requests.into_iter().zip(opened) {
                     match opened {
                         Ok((file, stat)) => self.opened(request, file, &stat),
-                        Err(why @ OpenError::Changed(_)) => self.changed(&request, &why),
-                        Err(why) if why.is_shortage() && !alone => self.postpone(request),
-                        Err(why) => request.file.failed(self.reporter, why),
+                        Err((why @ OpenError::Changed(_), _)) => self.changed(&request, &why),
+                        Err((why, _)) if why.is_shortage() && !alone => self.postpone(request),
+                        Err((why, size)) => {
+                            self.end_bytes(request.bytes(size));
+                            request.file.failed(self.reporter, why);
+                        }
                     }
                 }
             }
@@ -399,8 +415,14 @@ impl<'a> Prefetcher<'a> {
     /// Reports and counts a file that differs from its snapshot entry or is not regular.
     fn changed(&mut self, request: &Request, why: &dyn fmt::Display) {
         self.summary.skipped += 1;
+        self.end_bytes(request.bytes(0));
         let why = format_args!("skipped: {why}");
         self.reporter.failure(&request.file.path(), None, &why);
+    }
+
+    /// Counts requested bytes as done.
+    fn end_bytes(&mut self, bytes: u64) {
+        self.ended_bytes = self.ended_bytes.saturating_add(bytes);
     }
 
     /// Processes an opened file: checks that it is unchanged, and adds a job for it.
@@ -412,8 +434,11 @@ impl<'a> Prefetcher<'a> {
         let again = match &mut request.selection {
             None => self.seen.as_mut().is_some_and(|seen| !seen.insert(stat)),
             Some(selection) => {
+                let all = selection.bytes();
                 let ranges = std::mem::take(&mut selection.ranges);
                 selection.ranges = self.requested.insert(stat, ranges);
+                let again = all.saturating_sub(selection.bytes());
+                self.end_bytes(again);
                 selection.ranges.is_empty()
             }
         };
@@ -423,7 +448,10 @@ impl<'a> Prefetcher<'a> {
         }
         let handle = match waiting(file) {
             Ok(handle) => handle,
-            Err(e) => return self.reporter.failure(&request.file.path(), errno(&e), &e),
+            Err(e) => {
+                self.end_bytes(request.bytes(stat.st_size as u64));
+                return self.reporter.failure(&request.file.path(), errno(&e), &e);
+            }
         };
         request.file.inode = stat.st_ino;
         self.last_number += 1;
@@ -488,6 +516,7 @@ impl<'a> Prefetcher<'a> {
                 .note(path, &"the file shrank while it was read");
         }
         self.open_limit.closed();
+        self.end_bytes(job.requested);
         self.count(&job);
         if let Some(first) = job.first {
             self.sample
@@ -523,14 +552,23 @@ impl<'a> Prefetcher<'a> {
 
     /// Updates the progress.
     fn show(&mut self) {
-        let read_bytes =
-            self.summary.read_bytes + self.jobs.values().map(|j| j.sums.read_bytes).sum::<u64>();
-        let rate = read_bytes as f64 / self.start.elapsed().as_secs_f64();
-        (self.progress)(Progress {
+        let elapsed = self.start.elapsed();
+        let total_bytes = self.total.get(elapsed);
+        let (mut read_bytes, mut done_bytes) = (self.summary.read_bytes, self.ended_bytes);
+        for job in self.jobs.values() {
+            read_bytes += job.sums.read_bytes;
+            done_bytes = done_bytes.saturating_add(job.done());
+        }
+        let progress = Progress {
             files: self.summary.files,
             read_bytes,
-            bytes_per_s: rate as u64,
-        });
+            bytes_per_s: (read_bytes as f64 / elapsed.as_secs_f64()) as u64,
+            // Files may have grown since they were counted.
+            done_bytes: done_bytes.min(total_bytes.unwrap_or(u64::MAX)),
+            total_bytes,
+            room_bytes: self.room(),
+        };
+        (self.progress)(progress);
     }
 
     /// Ends an interrupted run. Waits at most [`GRACE_PERIOD`] for operations in flight, and counts

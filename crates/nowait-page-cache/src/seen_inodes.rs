@@ -23,8 +23,17 @@ impl SeenInodes {
 
     /// Adds a file. Returns true if it is seen for the first time.
     pub fn insert(&mut self, file: &Stat) -> bool {
-        let may_be_seen_again = self.may_overlap || file.st_nlink > 1;
-        !may_be_seen_again || self.seen.insert(id(file))
+        self.insert_id(id(file), file.st_nlink)
+    }
+
+    /// Adds a file that is no block device. Returns true if it is seen for the first time.
+    pub(crate) fn insert_inode(&mut self, device: u64, inode: u64, names: u64) -> bool {
+        self.insert_id((device, inode), names)
+    }
+
+    fn insert_id(&mut self, id: (u64, u64), names: u64) -> bool {
+        let may_be_seen_again = self.may_overlap || names > 1;
+        !may_be_seen_again || self.seen.insert(id)
     }
 }
 

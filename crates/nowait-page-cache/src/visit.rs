@@ -6,6 +6,7 @@
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use nowait::scan::DirEntry;
 use nowait::{FileType, walk};
@@ -80,17 +81,20 @@ pub fn visit<E>(
     match given(path, kinds, reporter) {
         None => Ok(()),
         Some(Given::File(found)) => each(found),
-        Some(Given::Directory) => tree(path, walking, reporter, stop, each),
+        Some(Given::Directory) => tree(path, walking, reporter, stop, |root, entry| {
+            each(FileRef::found(root, entry))
+        }),
     }
 }
 
-/// Visits all regular files below a directory.
-fn tree<E>(
+/// Calls `each` with the root and the entry of every regular file below a given directory, as
+/// [`visit`] does.
+pub(crate) fn tree<E>(
     root: &Path,
     walking: walk::Options,
     reporter: &dyn Reporter,
     stop: &Stop,
-    each: &mut dyn FnMut(FileRef) -> Result<(), E>,
+    mut each: impl FnMut(&Arc<TreeRoot>, &DirEntry) -> Result<(), E>,
 ) -> Result<(), E> {
     let pseudo = PseudoMounts::below(root);
     let options = pseudo.skipped_by(walking);
@@ -129,7 +133,7 @@ fn tree<E>(
             }
             // Links are not followed here. Other types of files are skipped without a message.
             if kind(&entry, reporter) == FileType::File {
-                each(FileRef::found(&tree, &entry))?;
+                each(&tree, &entry)?;
             }
         }
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::snapshot::{self, InvalidEntry, Snapshot};
-use nowait_page_cache::{self as page_cache, Prefetcher};
+use nowait_page_cache::{self as page_cache, Prefetcher, Total};
 
 use crate::messages::Messages;
 use crate::name::DisplayPath;
@@ -58,11 +58,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Problem> {
         DisplayPath(&args.file).to_string()
     };
     let mut snapshot = Snapshot::check(open(&args.file, &name)?, name)?;
-    let mut progress = Progress::of_files();
+    let mut progress = Progress::of_unknown_bytes();
     let messages = Messages::beside(&progress);
     // A file with many ranges has several entries, so files that were seen before are not skipped.
     let mut show = |run| show(&mut progress, run);
     let mut prefetcher = Prefetcher::new(engine, limits, None, &messages, &mut show, &stop);
+    prefetcher.set_total(Total::known(snapshot.bytes));
     snapshot.each(|entry| match entry {
         Ok(request) => prefetcher.add(request),
         Err(InvalidEntry { line, why }) => {

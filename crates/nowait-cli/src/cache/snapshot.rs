@@ -39,6 +39,8 @@ pub const FORMAT: Format = Format {
 pub struct Snapshot {
     file: File,
     name: String,
+    /// The number of bytes in the ranges of all valid entries.
+    pub bytes: u64,
 }
 
 /// The keys of the first line beside those of all lists: none.
@@ -48,9 +50,18 @@ struct NoMore {}
 impl Snapshot {
     /// Reads a snapshot to its end and checks that it is complete.
     pub fn check(file: File, name: String) -> Result<Snapshot, Problem> {
-        let mut snapshot = Snapshot { file, name };
-        snapshot.each(|_| Ok::<(), std::convert::Infallible>(()))?;
-        Ok(snapshot)
+        let mut snapshot = Snapshot {
+            file,
+            name,
+            bytes: 0,
+        };
+        let mut bytes = 0u64;
+        snapshot.each(|entry| {
+            let selection = entry.ok().and_then(|request| request.selection);
+            bytes = bytes.saturating_add(selection.map_or(0, |selection| selection.bytes()));
+            Ok::<(), std::convert::Infallible>(())
+        })?;
+        Ok(Snapshot { bytes, ..snapshot })
     }
 
     /// Calls `each` with every entry, in order: a request, or an error for an invalid line. An

@@ -32,6 +32,11 @@ impl PathList {
         self.files0_from.is_some() || self.paths.len() > 1
     }
 
+    /// The paths that are arguments; `None` if they are in a file.
+    pub fn given(&self) -> Option<&[PathBuf]> {
+        self.files0_from.is_none().then_some(&self.paths)
+    }
+
     /// Calls `each` for every path, in the given order, until it returns an error or a stop is
     /// requested.
     pub fn each<E>(

@@ -173,8 +173,9 @@ fn remarks(summary: &Summary, out: &mut impl Write) -> io::Result<()> {
         let Recount { files, then, now } = summary.sample;
         writeln!(
             out,
-            "evicted again meanwhile: {} of {then} pages in a sample of {}",
+            "evicted again meanwhile: {} of {} in a sample of {}",
             then - now,
+            plural(then, "page"),
             plural(files, "file")
         )?;
     }

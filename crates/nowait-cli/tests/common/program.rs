@@ -179,27 +179,68 @@ pub fn run_with(command: &mut Command, input: &[u8]) -> Said {
 
 /// Runs a program on a terminal that is 40 columns wide.
 pub fn on_a_terminal(command: &mut Command) -> String {
+    let (mut terminal, its) = terminal(40);
+    let mut child = command.stdout(its).spawn().unwrap();
+    *command = Command::new("true");
+    let mut said = Vec::new();
+    // A terminal whose other end is closed returns EIO.
+    let _ = terminal.read_to_end(&mut said);
+    assert!(child.wait().unwrap().success());
+    String::from_utf8(said).unwrap().replace('\r', "")
+}
+
+/// Runs a program whose standard error is a terminal that is 80 columns wide, and interrupts it when
+/// it has printed enough. Returns the text, which ends earlier if the program does.
+pub fn drawn_until(command: &mut Command, is_enough: impl Fn(&str) -> bool) -> String {
+    let (mut terminal, its) = terminal(80);
+    let command_on_it = command
+        .env("TERM", "xterm")
+        .stdout(Stdio::null())
+        .stderr(its);
+    let mut child = command_on_it.spawn().unwrap();
+    *command = Command::new("true");
+    let (mut said, mut part, mut interrupted) = (String::new(), [0; 4096], false);
+    // A terminal whose other end is closed returns EIO.
+    while let Ok(read @ 1..) = terminal.read(&mut part) {
+        said += &String::from_utf8_lossy(&part[..read]);
+        if !interrupted && is_enough(&said) {
+            let pid = rustix::process::Pid::from_child(&child);
+            rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+            interrupted = true;
+        }
+    }
+    ended(&mut child).unwrap_or_else(|why| panic!("{why}: {said}"));
+    said
+}
+
+/// A terminal of this width: the end of the test, and that of the program.
+fn terminal(columns: u16) -> (File, OwnedFd) {
+    use rustix::fs::OFlags;
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&master).unwrap();
     unlockpt(&master).unwrap();
     let name = ptsname(&master, Vec::new()).unwrap();
-    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY;
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
     let slave: OwnedFd = rustix::fs::open(&name, flags, 0.into()).unwrap();
     let size = rustix::termios::Winsize {
         ws_row: 25,
-        ws_col: 40,
+        ws_col: columns,
         ws_xpixel: 0,
         ws_ypixel: 0,
     };
     rustix::termios::tcsetwinsize(&slave, size).unwrap();
-    let mut child = command.stdout(slave).spawn().unwrap();
-    *command = Command::new("true");
-    let mut said = Vec::new();
-    // A terminal whose other end is closed returns EIO.
-    let _ = File::from(master).read_to_end(&mut said);
-    assert!(child.wait().unwrap().success());
-    String::from_utf8(said).unwrap().replace('\r', "")
+    (master.into(), slave)
+}
+
+/// The percentages in a text, in order.
+pub fn percentages(text: &str) -> Vec<u64> {
+    let before = text.split(" %").collect::<Vec<_>>();
+    let last_words = before[..before.len() - 1].iter().map(|text| {
+        let start = text.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        text[start..].parse().unwrap()
+    });
+    last_words.collect()
 }
 
 fn memory_file() -> File {

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::program::{
-    MIB, Said, cached, cached_bytes, cold, directory, evict, fifo, nowait, run, run_with, touch,
-    wait_until, word,
+    MIB, Said, cached, cached_bytes, cold, directory, drawn_until, evict, fifo, nowait,
+    percentages, run, run_with, touch, wait_until, word,
 };
 use proptest::prelude::*;
 use slowdisk::{Filesystem, Log, TestMount};
@@ -108,6 +108,35 @@ fn exactly_the_cached_pages_are_restored() {
         assert_eq!(cached(&none), []);
         assert_eq!(cached(&all), [(0, 5000)]);
     }
+}
+
+#[test]
+fn the_bytes_of_the_snapshot_are_the_total_of_the_progress() {
+    let dir = directory();
+    let (file, snapshot) = (dir.path().join("file"), dir.path().join("snapshot"));
+    cold(file.clone(), 8 * MIB);
+    let metadata = fs::metadata(&file).unwrap();
+    let list = format!(
+        "{}\n{}\n{}\n",
+        r#"{"format": "nowait cache", "version": 1}"#,
+        serde_json::json!({
+            "path": word(&file),
+            "size": metadata.len(),
+            "mtime": [metadata.mtime(), metadata.mtime_nsec()],
+            "inode": metadata.ino(),
+            "ranges": [[0, MIB], [4 * MIB, 7 * MIB]],
+        }),
+        r#"{"end": {"files": 1}}"#,
+    );
+    fs::write(&snapshot, list).unwrap();
+    let is_enough = |said: &str| {
+        let percentages = percentages(said);
+        percentages.last() > percentages.first() && said.contains(" left")
+    };
+    let words = ["cache", "restore", "--rate", "128K", word(&snapshot)];
+    let said = drawn_until(&mut nowait(words), is_enough);
+    assert!(is_enough(&said) && said.contains("/4M "), "{said}");
+    assert!(percentages(&said).is_sorted(), "{said}");
 }
 
 #[test]

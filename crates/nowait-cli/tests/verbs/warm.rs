@@ -6,8 +6,8 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use crate::program::{
-    Group, MIB, PAGE, Said, as_nobody, cached, cached_bytes, cold, directory, evict, fifo, nowait,
-    open_directory, run, touch, wait_until, word,
+    Group, MIB, PAGE, Said, as_nobody, cached, cached_bytes, cold, directory, drawn_until, evict,
+    fifo, nowait, open_directory, percentages, run, touch, wait_until, word,
 };
 use nowait::residency::page_map;
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
@@ -403,6 +403,61 @@ fn a_dry_run_reads_nothing() {
         MIB
     );
     assert_eq!(cached(&file), []);
+}
+
+/// Checks what a run of these arguments draws about a total of 4 MiB.
+fn draws_a_percentage(words: &[&str]) {
+    let is_enough = |said: &str| {
+        let mut percentages = percentages(said);
+        percentages.dedup();
+        percentages.len() > 2 && said.contains(" left")
+    };
+    let said = drawn_until(&mut nowait(words), is_enough);
+    let percentages = percentages(&said);
+    assert!(is_enough(&said), "{said}");
+    assert!(percentages.is_sorted(), "{said}");
+    assert!(
+        percentages.last().is_some_and(|&last| last <= 100),
+        "{said}"
+    );
+    assert!(said.contains("/4M "), "{said}");
+    assert!(said.contains(" seconds left"), "{said}");
+    assert!(said.contains("[=") || said.contains("[>"), "{said}");
+}
+
+#[test]
+fn a_percentage_and_the_time_left_are_drawn_for_a_file() {
+    let dir = directory();
+    let file = cold(dir.path().join("file"), 4 * MIB);
+    draws_a_percentage(&["warm", "--rate", "128K", word(&file)]);
+}
+
+#[test]
+fn a_percentage_is_drawn_for_a_tree_and_a_file_in_it() {
+    let dir = directory();
+    let tree = dir.path().join("tree");
+    for at in 0..64 {
+        let below = tree.join(format!("{}", at % 8));
+        fs::create_dir_all(&below).unwrap();
+        cold(below.join(format!("file{at}")), MIB / 16);
+    }
+    let first = tree.join("0/file0");
+    fs::hard_link(&first, tree.join("other name")).unwrap();
+    std::os::unix::fs::symlink(&first, tree.join("link")).unwrap();
+    let words = ["warm", "--rate", "128K", word(&tree), word(&first)];
+    draws_a_percentage(&words);
+}
+
+#[test]
+fn no_percentage_is_drawn_for_a_list_of_paths() {
+    let dir = directory();
+    let file = cold(dir.path().join("file"), 4 * MIB);
+    let list = dir.path().join("list");
+    fs::write(&list, word(&file)).unwrap();
+    let mut command = nowait(["warm", "--rate", "128K", "--files0-from", word(&list)]);
+    let is_enough = |said: &str| said.matches("0 files, ").count() > 2;
+    let said = drawn_until(&mut command, is_enough);
+    assert!(is_enough(&said) && !said.contains('%'), "{said}");
 }
 
 #[test]

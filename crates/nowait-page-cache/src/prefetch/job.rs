@@ -26,6 +26,8 @@ pub struct Job {
     pub request: Request,
     pub handle: Handle,
     pub size: u64,
+    /// The number of requested bytes.
+    pub requested: u64,
     /// The requested ranges that were not queried yet, in order.
     unqueried: VecDeque<Range<u64>>,
     /// The end of the last queried window.
@@ -94,6 +96,7 @@ impl Piece {
 impl Job {
     /// The job for a file with this size and this number of allocated bytes.
     pub fn new(request: Request, handle: Handle, size: u64, allocated: u64) -> Job {
+        let requested = request.bytes(size);
         let unqueried = match &request.selection {
             Some(selection) => selection.ranges.iter().cloned().collect(),
             None => std::iter::once(0..size).collect(),
@@ -102,6 +105,7 @@ impl Job {
             request,
             handle,
             size,
+            requested,
             unqueried,
             queried_to: 0,
             pieces: VecDeque::new(),
@@ -160,6 +164,20 @@ impl Job {
     pub fn is_done(&self) -> bool {
         let drained = self.pieces.is_empty() && self.unqueried.is_empty();
         self.in_flight == 0 && (self.abandoned || drained)
+    }
+
+    /// The number of requested bytes that are done: in holes, cached before, read, or not read because
+    /// of the budget.
+    pub fn done(&self) -> u64 {
+        let Sums {
+            data,
+            holes,
+            missing,
+            read_bytes,
+            not_read,
+        } = self.sums;
+        let cached = data - missing;
+        (holes + cached + read_bytes + not_read).min(self.requested)
     }
 
     /// The number of bytes of the requested ranges that are cached now, without holes.

@@ -15,6 +15,13 @@ pub struct Request {
     pub selection: Option<Selection>,
 }
 
+impl Request {
+    /// The number of requested bytes of a file of this size.
+    pub(super) fn bytes(&self, size: u64) -> u64 {
+        self.selection.as_ref().map_or(size, Selection::bytes)
+    }
+}
+
 /// Requested ranges, valid only if the file still has this stamp.
 #[derive(Debug)]
 pub struct Selection {
@@ -22,6 +29,14 @@ pub struct Selection {
     pub ranges: Vec<Range<u64>>,
     /// The stamp of the file when the ranges were chosen.
     pub stamp: Stamp,
+}
+
+impl Selection {
+    /// The number of bytes in the ranges.
+    pub fn bytes(&self) -> u64 {
+        let lengths = self.ranges.iter().map(|range| range.end - range.start);
+        lengths.fold(0, u64::saturating_add)
+    }
 }
 
 /// The properties that show that a file is the same and unchanged.
