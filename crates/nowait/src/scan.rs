@@ -128,7 +128,18 @@ impl Entries<Stats> {
         Options::new().blocking_open(path)
     }
 
-    /// Opens a directory and lists its names.
+    /// Opens a directory and lists its names. Returns a future: write `Scan::open(path).await?`. Without an
+    /// executor, [`blocking_open`](Self::blocking_open) does the same.
+    ///
+    /// ```
+    /// # use nowait::Scan;
+    /// async fn names() -> nowait::Result<usize> {
+    ///     let scan = Scan::open("/usr").await?;
+    ///     Ok(scan.count())
+    /// }
+    /// assert!(pollster::block_on(names())? > 0);
+    /// # Ok::<(), nowait::Error>(())
+    /// ```
     pub fn open(path: impl AsRef<Path>) -> Open<Options> {
         Options::new().open(path)
     }

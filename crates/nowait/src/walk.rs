@@ -254,7 +254,8 @@ impl Entries<Stats> {
         Options::new().blocking_open(root)
     }
 
-    /// Walks a tree and returns names only.
+    /// Walks a tree and returns names only. Returns a future: write `Walk::open(root).await?`. Without an
+    /// executor, [`blocking_open`](Self::blocking_open) does the same.
     pub fn open(root: impl AsRef<Path>) -> Open<Options> {
         Options::new().open(root)
     }

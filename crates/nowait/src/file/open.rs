@@ -297,7 +297,8 @@ impl OpenOptions {
 }
 
 impl File {
-    /// Opens a file for reading, on the process's engine.
+    /// Opens a file for reading, on the process's engine. Returns a future: write `File::open(path).await?`.
+    /// Without an executor, [`blocking_open`](Self::blocking_open) does the same.
     pub fn open(path: impl AsRef<Path>) -> Open {
         OpenOptions::new().read(true).open(path)
     }
