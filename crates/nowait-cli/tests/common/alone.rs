@@ -1,8 +1,9 @@
 //! A program alone and under `nowait run`, in each mode.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
@@ -21,15 +22,12 @@ pub const MODES: [&[&str]; 8] = [
     &["--aio"],
 ];
 
-/// Control groups are hidden, so that files are surveyed.
-pub const WITHOUT_GROUPS: [&str; 6] = [
-    "unshare",
-    "--mount",
-    "sh",
-    "-c",
-    "mount -t tmpfs none /sys/fs/cgroup && exec \"$@\"",
-    "sh",
-];
+/// A program that hides the control groups, so that files are surveyed, and executes its arguments.
+pub fn without_groups() -> &'static str {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    word(PROGRAM.get_or_init(|| compile("cc", "without_groups.c", &["-D_GNU_SOURCE"], directory)))
+}
 
 /// The program, and a place for profiles.
 pub struct Alone {
@@ -88,7 +86,7 @@ impl Alone {
             assert_eq!(*said, all[0], "{mode:?}");
         }
         if rustix::process::geteuid().is_root() {
-            let before = [&WITHOUT_GROUPS, before].concat();
+            let before = [&[without_groups()], before].concat();
             let surveyed = run(&mut self.command(&["--keep-cache"], &before, words));
             assert_eq!(surveyed.code, Some(0), "surveys: {surveyed:?}");
             assert_eq!(surveyed.text(), all[0], "surveys");

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::alone::{Alone, MODES, WITHOUT_GROUPS};
+use crate::alone::{Alone, MODES, without_groups};
 use crate::program::{MIB, all_libraries, cold, evict, open_directory, run, touch, word};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
 use slowdisk::{Filesystem, TestMount};
@@ -277,7 +277,7 @@ fn the_library_calls_neither_lseek_nor_statfs() {
         assert_eq!(calls(mode, &[]), expected, "{mode:?}");
     }
     assert_eq!(
-        calls(&["--keep-cache"], &WITHOUT_GROUPS),
+        calls(&["--keep-cache"], &[without_groups()]),
         expected,
         "surveys"
     );
@@ -304,10 +304,10 @@ fn a_program_that_locks_its_memory_reads_no_more() {
             evict(&file);
             touch(&file, MIB..MIB + 4096);
             let before = match mode {
-                ["--keep-cache"] => &WITHOUT_GROUPS[..],
-                _ => &[],
+                ["--keep-cache"] => vec![without_groups()],
+                _ => Vec::new(),
             };
-            let said = run(&mut alone.command(mode, before, &["locked", word(path)]));
+            let said = run(&mut alone.command(mode, &before, &["locked", word(path)]));
             let expected = (Some(0), "read from the disk: little\n");
             assert_eq!(
                 (said.code, said.text()),
