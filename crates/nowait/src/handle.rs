@@ -40,6 +40,8 @@ pub struct Handle(
 struct Inner {
     fd: OwnedFd,
     regular: bool,
+    /// True for a regular file that is neither in memory, nor open with O_DIRECT, nor strict by itself.
+    ordinary: bool,
     /// True if reads and writes of the file may wait without limit.
     unbounded: bool,
     seekable: bool,
@@ -163,8 +165,10 @@ impl Handle {
         let direct = flags.contains(OFlags::DIRECT);
         let alignment = if direct { Alignment::of(&fd) } else { Ok(None) };
         let alignment = alignment.ok().flatten().map(Box::new);
+        let may_try = !direct && !filesystem.is_memory() && mode != Some(Mode::Strict);
         let inner = Arc::new(Inner {
             regular: identity.regular,
+            ordinary: identity.regular && may_try,
             unbounded: !identity.bounded || filesystem.is_in_kernel(),
             seekable: identity.regular || sys::stat::is_seekable(fd.as_fd()),
             direct,
@@ -411,6 +415,18 @@ impl Handle {
     pub(crate) fn nowait_read_refused(&self) {
         self.0.nowait_read.refused();
         self.0.filesystem.nowait_read.refused_once();
+    }
+
+    /// Returns true if a read in eager mode tries the page cache by the plan, whatever the costs and the
+    /// congestion: `RWF_NOWAIT` works on the file, and its recent reads were hits. Such a hit changes nothing that
+    /// is known of the file.
+    #[inline]
+    pub(crate) fn expects_hits(&self) -> bool {
+        let file = &*self.0;
+        file.ordinary
+            && file.nowait_read.works()
+            && file.history.always_hits()
+            && file.false_misses.is_none()
     }
 
     /// Waits until no other worker reads this file after poll(2) has reported data.

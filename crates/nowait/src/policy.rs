@@ -44,6 +44,12 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
+    /// Returns true if reads try the page cache unless the history of a file is against it.
+    #[inline]
+    pub(crate) fn tries(&self) -> bool {
+        self.mode == Mode::Eager && !self.polled && self.nowait != NowaitPolicy::Never
+    }
+
     /// The policy for reads of a process without an engine.
     pub(crate) fn without_engine() -> &'static Policy {
         static POLICY: OnceBox<Policy> = OnceBox::new();

@@ -6,14 +6,23 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::keep_cache::Evicts;
-use super::transfer::{Parts, Transfer};
+use super::keep_cache::{Access, Evicts};
+use super::transfer::{Call, Function, Parts, Transfer};
 use crate::buffer::{IoBufMut, downcast};
 use crate::engine::completion::BufResult;
-use crate::error::{Error, ErrorKind};
+use crate::error::ErrorKind;
 use crate::kernel::flags::RwFlags;
 use crate::op::{Op, Read};
-use crate::read::start::{CallerResult, Start, start_into};
+use crate::read::start::{Rest, Start, start_into};
+
+static READ_AT: Function = Function {
+    name: "read_at",
+    short: None,
+};
+static READ_EXACT_AT: Function = Function {
+    name: "read_exact_at",
+    short: Some(ErrorKind::UnexpectedEof),
+};
 
 /// The future of [`File::read_at`](crate::File::read_at) and
 /// [`File::read_exact_at`](crate::File::read_exact_at).
@@ -27,16 +36,13 @@ impl<B> Unpin for ReadAt<'_, B> {}
 
 impl<'a, B: IoBufMut> ReadAt<'a, B> {
     pub(super) fn new(file: Parts<'a>, buffer: B, offset: u64, exact: bool) -> ReadAt<'a, B> {
-        let (name, short) = match exact {
-            true => ("read_exact_at", Some(ErrorKind::UnexpectedEof)),
-            false => ("read_at", None),
-        };
-        ReadAt(Transfer::new(file, name, short, buffer, offset))
+        let function = if exact { &READ_EXACT_AT } else { &READ_AT };
+        ReadAt(Transfer::new(file, function, buffer, offset))
     }
 
     /// Sets the `RWF_*` flags.
     pub fn flags(mut self, flags: RwFlags) -> Self {
-        self.0.flags = flags;
+        self.0.call.flags = flags;
         self
     }
 
@@ -52,32 +58,35 @@ impl<B: IoBufMut> Future for ReadAt<'_, B> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<BufResult<B>> {
         let own = |op: Op| downcast(op.into_buffer()?).ok();
-        self.get_mut().0.poll(cx, begin, own)
+        self.get_mut().0.poll(cx, begin, rest, own)
     }
 }
 
 #[inline]
-fn begin<B: IoBufMut>(read: &mut Transfer<'_, B>, mut buffer: B) -> CallerResult<BufResult<B>> {
-    let (handle, engine) = (read.file.handle, read.file.engine);
-    let started = start_into(&mut buffer, |space| {
-        read.len = space.len();
-        let keep = read.file.keep_cache;
-        read.access = keep.and_then(|it| it.read(read.offset, read.len, Evicts::Worker));
-        let path = engine.read_path();
-        path.start(handle, space, Some(read.offset), read.flags)
-    });
-    match started {
-        Start::Done(n, provenance) => CallerResult::Done(BufResult::new(Ok(n), buffer, provenance)),
-        Start::Failed(errno) => {
-            CallerResult::Done(BufResult::failed(Error::os(read.name, errno), buffer))
+fn begin<'a, B: IoBufMut>(
+    call: &Call<'a>,
+    access: &mut Option<Access<'a>>,
+    buffer: &mut B,
+) -> (Start, usize) {
+    let (file, offset, mut len) = (call.file, call.offset, 0);
+    let started = start_into(buffer, |space| {
+        len = space.len();
+        if let Some(keep) = file.keep_cache {
+            *access = keep.read(offset, len, Evicts::Worker);
         }
-        Start::Rest(rest) => match engine.check_process(read.name) {
-            Ok(()) => {
-                let op = Read::new(handle, Box::new(buffer), read.offset).flags(read.flags);
-                CallerResult::Rest(rest.into_op(op))
-            }
-            Err(error) => CallerResult::Done(BufResult::failed(error, buffer)),
-        },
+        let path = file.engine.read_path();
+        path.start(file.handle, space, Some(offset), call.flags)
+    });
+    (started, len)
+}
+
+fn rest<B: IoBufMut>(call: &Call<'_>, buffer: B, rest: Rest) -> Result<Op, BufResult<B>> {
+    match call.file.engine.check_process(call.function.name) {
+        Ok(()) => {
+            let read = Read::new(call.file.handle, Box::new(buffer), call.offset);
+            Ok(rest.into_op(read.flags(call.flags)))
+        }
+        Err(error) => Err(BufResult::failed(error, buffer)),
     }
 }
 

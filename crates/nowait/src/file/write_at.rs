@@ -6,17 +6,26 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::keep_cache::Evicts;
-use super::transfer::{Parts, Transfer};
+use super::keep_cache::{Access, Evicts};
+use super::transfer::{Call, Function, Parts, Transfer};
 use crate::buffer::{IoBuf, downcast_source};
 use crate::engine::completion::BufResult;
-use crate::error::{Error, ErrorKind};
+use crate::error::ErrorKind;
 use crate::kernel::flags::RwFlags;
-use crate::op::{Op, Write};
+use crate::op::{Op, Route, Write};
 use crate::policy::provenance::Provenance;
-use crate::read::start::CallerResult;
+use crate::read::start::{Rest, Start};
 use crate::sys::rw::checked;
 use crate::write;
+
+static WRITE_AT: Function = Function {
+    name: "write_at",
+    short: None,
+};
+static WRITE_ALL_AT: Function = Function {
+    name: "write_all_at",
+    short: Some(ErrorKind::WriteZero),
+};
 
 /// The future of [`File::write_at`](crate::File::write_at) and
 /// [`File::write_all_at`](crate::File::write_all_at).
@@ -28,16 +37,13 @@ impl<B> Unpin for WriteAt<'_, B> {}
 
 impl<'a, B: IoBuf> WriteAt<'a, B> {
     pub(super) fn new(file: Parts<'a>, buffer: B, offset: u64, all: bool) -> WriteAt<'a, B> {
-        let (name, short) = match all {
-            true => ("write_all_at", Some(ErrorKind::WriteZero)),
-            false => ("write_at", None),
-        };
-        WriteAt(Transfer::new(file, name, short, buffer, offset))
+        let function = if all { &WRITE_ALL_AT } else { &WRITE_AT };
+        WriteAt(Transfer::new(file, function, buffer, offset))
     }
 
     /// Sets the `RWF_*` flags.
     pub fn flags(mut self, flags: RwFlags) -> Self {
-        self.0.flags = flags;
+        self.0.call.flags = flags;
         self
     }
 
@@ -53,39 +59,49 @@ impl<B: IoBuf> Future for WriteAt<'_, B> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<BufResult<B>> {
         let own = |op: Op| downcast_source(op.into_source()?).ok();
-        self.get_mut().0.poll(cx, begin, own)
+        self.get_mut().0.poll(cx, begin, rest, own)
     }
 }
 
-fn begin<B: IoBuf>(write: &mut Transfer<'_, B>, buffer: B) -> CallerResult<BufResult<B>> {
-    let (handle, engine) = (write.file.handle, write.file.engine);
-    let bytes = buffer.bytes();
-    write.len = bytes.len();
-    if let Err(errno) = checked(Some(write.offset), bytes.len()) {
-        return CallerResult::Done(BufResult::failed(Error::os(write.name, errno), buffer));
+fn begin<'a, B: IoBuf>(
+    call: &Call<'a>,
+    access: &mut Option<Access<'a>>,
+    buffer: &mut B,
+) -> (Start, usize) {
+    let (file, bytes) = (call.file, buffer.bytes());
+    let len = bytes.len();
+    if let Err(errno) = checked(Some(call.offset), len) {
+        return (Start::Failed(errno), len);
     }
-    let keep = write.file.keep_cache;
-    write.access =
-        keep.and_then(|it| it.write(write.offset, write.len, write.flags, Evicts::Worker));
-    let done = match write.flags.is_empty() {
-        true => write::start(engine.policy(), handle, bytes, Some(write.offset)),
+    let keep = file.keep_cache;
+    *access = keep.and_then(|it| it.write(call.offset, len, call.flags, Evicts::Worker));
+    let n = match call.flags.is_empty() {
+        true => write::start(file.engine.policy(), file.handle, bytes, Some(call.offset)),
         false => 0,
     };
-    let written =
-        |n, buffer| CallerResult::Done(BufResult::new(Ok(n), buffer, Provenance::default()));
-    if done > 0 && done == write.len {
-        return written(done, buffer);
-    }
-    match engine.check_process(write.name) {
+    let started = match n > 0 && n == len {
+        true => Start::Done(n, Provenance::default()),
+        false => Start::Rest(Rest::of(n, false, Route::Ring)),
+    };
+    (started, len)
+}
+
+fn rest<B: IoBuf>(call: &Call<'_>, buffer: B, rest: Rest) -> Result<Op, BufResult<B>> {
+    let writes_all = call.function.short.is_some();
+    match call.file.engine.check_process(call.function.name) {
         Ok(()) => {
-            let mut op = Write::new(handle, Box::new(buffer), write.offset).flags(write.flags);
-            if write.is_exact() {
+            let mut op =
+                Write::new(call.file.handle, Box::new(buffer), call.offset).flags(call.flags);
+            if writes_all {
                 op = op.all();
             }
-            op.advance(done);
-            CallerResult::Rest(op.into())
+            op.advance(rest.done);
+            Ok(op.into())
         }
-        Err(_) if done > 0 && !write.is_exact() => written(done, buffer),
-        Err(error) => CallerResult::Done(BufResult::failed(error, buffer)),
+        Err(_) if rest.done > 0 && !writes_all => {
+            let written = Ok(rest.done);
+            Err(BufResult::new(written, buffer, Provenance::default()))
+        }
+        Err(error) => Err(BufResult::failed(error, buffer)),
     }
 }

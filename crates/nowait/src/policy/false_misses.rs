@@ -16,6 +16,12 @@ const MAX: u8 = 16;
 pub(crate) struct FalseMisses(AtomicU8);
 
 impl FalseMisses {
+    /// Returns true if nothing is counted.
+    #[inline]
+    pub(crate) fn is_none(&self) -> bool {
+        self.0.load(Relaxed) == 0
+    }
+
     /// Returns true if the next try is a sample: its page is to be looked for first.
     pub(crate) fn is_sample(&self) -> bool {
         self.0.load(Relaxed) % SAMPLE == SAMPLE - 1

@@ -13,6 +13,8 @@ const ONE: u32 = 1 << 16;
 /// A new answer has the weight 1/64. After a few hundred answers the old estimate has no effect.
 /// Near a rate of 5 %, a usual break-even rate, the estimate is within 2 points.
 const EWMA_SHIFT: u32 = 6;
+/// A rate above this one counts as 1. Because of rounding, `hit` stops a little below 1.
+const TOP: u32 = ONE - (1 << EWMA_SHIFT);
 /// If trying does not pay, one read in this many tries, to notice a change.
 const SAMPLE: u32 = 32;
 /// If such a sample hits, this many consecutive reads try. With one answer in 32 reads alone, the
@@ -163,16 +165,15 @@ impl History {
     }
 
     /// Returns true if all recent reads were hits.
+    #[inline]
     pub(crate) fn always_hits(&self) -> bool {
-        self.recent().hit_rate == 1.0
+        self.rate.load(Relaxed) > TOP
     }
 
     pub(crate) fn recent(&self) -> Recent {
-        // Because of rounding, `hit` stops a little below 1. Report that as 1.
         let rate = self.rate.load(Relaxed);
-        let top = ONE - (1 << EWMA_SHIFT);
         Recent {
-            hit_rate: if rate > top {
+            hit_rate: if rate > TOP {
                 1.0
             } else {
                 f64::from(rate) / f64::from(ONE)

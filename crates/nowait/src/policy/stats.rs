@@ -100,15 +100,15 @@ counters! {
 /// The counters of one engine.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    shards: Box<[CachePadded<[AtomicU64; COUNTS]>]>,
+    shards: Box<[CachePadded<[AtomicU64; COUNTS]>; SHARDS]>,
 }
 
 impl Default for Counters {
     fn default() -> Counters {
         Counters {
-            shards: (0..SHARDS)
-                .map(|_| CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0))))
-                .collect(),
+            shards: Box::new(std::array::from_fn(|_| {
+                CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0)))
+            })),
         }
     }
 }

@@ -14,11 +14,15 @@ use crate::sys::uninit_slice::UninitSlice;
 use crate::sys::{self, Errno};
 
 /// The reason to refuse a blocking read into borrowed memory before the system call.
+#[inline]
 pub(crate) fn refused(
     handle: &Handle,
     space: &mut UninitSlice<'_>,
     offset: u64,
 ) -> Option<ErrorKind> {
+    if !handle.is_direct() {
+        return None;
+    }
     let needed = handle
         .alignment()
         .filter(|_| handle.bounce_alignment().is_none())?;
@@ -26,10 +30,30 @@ pub(crate) fn refused(
 }
 
 /// A blocking read into borrowed memory, until that is full or the file ends.
+#[inline]
 pub(crate) fn fill_space(
     handle: &Handle,
     space: &mut UninitSlice<'_>,
     offset: u64,
+) -> Result<usize, Errno> {
+    if handle.is_direct() {
+        return fill_rest(handle, space, offset, 0);
+    }
+    match rw::preadv2(handle.as_fd(), space, Some(offset), 0) {
+        Ok(n) if n == space.len() || n == 0 => Ok(n),
+        Ok(n) => fill_rest(handle, space, offset, n),
+        Err(Errno::INTR) => fill_rest(handle, space, offset, 0),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// The same after `done` bytes.
+#[inline(never)]
+fn fill_rest(
+    handle: &Handle,
+    space: &mut UninitSlice<'_>,
+    offset: u64,
+    mut done: usize,
 ) -> Result<usize, Errno> {
     let len = space.len();
     rw::checked(Some(offset), len)?;
@@ -38,7 +62,6 @@ pub(crate) fn fill_space(
     let bounce = handle.bounce_alignment().filter(misaligned);
     let bounce = bounce.and_then(|needed| BounceBuffer::new(needed, len));
     let end = offset.saturating_add(len as u64);
-    let mut done = 0;
     while done < len {
         let at = offset + done as u64;
         let mut rest = space.skip(done);

@@ -63,7 +63,22 @@ pub enum Cached {
 /// ```
 pub fn cached<'a>(fd: impl AsFd, buf: impl Into<UninitSlice<'a>>, offset: u64) -> Result<Cached> {
     let (fd, mut space) = (fd.as_fd(), buf.into());
-    match attempt(fd, &mut space, Some(offset)) {
+    let got = nowait(fd, &mut space, Some(offset));
+    match got {
+        Ok(n) if n == space.len() => Ok(Cached::All(n)),
+        got => cached_after(fd, space, offset, got),
+    }
+}
+
+/// [`cached`] after a call that has not read all bytes.
+#[cold]
+fn cached_after(
+    fd: BorrowedFd<'_>,
+    mut space: UninitSlice<'_>,
+    offset: u64,
+    got: Result<usize, Errno>,
+) -> Result<Cached> {
+    match attempt_of(fd, got, space.len(), Some(offset)) {
         Attempt::Refused(errno) => {
             let Ok(identity) = stat::identity(fd) else {
                 return answer(Attempt::Refused(errno));

@@ -48,6 +48,50 @@ impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
         offset: Offset,
         flags: RwFlags,
     ) -> Start {
+        let len = space.len();
+        if flags.is_empty() && self.expects_hit(handle, len) {
+            let got = nowait(handle.as_fd(), space, offset);
+            if got == Ok(len) {
+                self.policy.counters.hit(len);
+                return Start::Done(len, Provenance::of(len, Origin::Cache));
+            }
+            return self.after_try(handle, len, offset, got);
+        }
+        self.start_by_plan(handle, space, offset, flags)
+    }
+
+    /// Returns true if the plan of a read without flags is [`Plan::CacheFirst`], by what is remembered of
+    /// the file.
+    #[inline]
+    fn expects_hit(&self, handle: &Handle, len: usize) -> bool {
+        !self.batch && self.policy.tries() && handle.expects_hits() && len <= self.policy.copy_limit
+    }
+
+    /// The rest of [`start`](Self::start) after a try that was expected to be a hit and was none.
+    #[cold]
+    fn after_try(
+        &self,
+        handle: &Handle,
+        len: usize,
+        offset: Offset,
+        got: Result<usize, Errno>,
+    ) -> Start {
+        let mut started = after_nowait(self.policy, handle, len, offset, got, false);
+        if let (Start::Rest(rest), Some(at)) = (&mut started, offset) {
+            count_rest(handle, rest, at, len, false);
+        }
+        started
+    }
+
+    /// Decides by the plan and follows it.
+    #[inline(never)]
+    fn start_by_plan(
+        &self,
+        handle: &Handle,
+        space: &mut UninitSlice<'_>,
+        offset: Offset,
+        flags: RwFlags,
+    ) -> Start {
         let (mode, len) = (self.mode(handle), space.len());
         // A strict file that is read at its own position has to be read ahead from there.
         let from = match mode {
@@ -258,21 +302,30 @@ fn try_cache(
     space: &mut UninitSlice<'_>,
     offset: Offset,
 ) -> Start {
-    let (false_misses, len) = (handle.false_misses(), space.len());
-    let was_resident = false_misses.is_sample() && is_resident(handle, offset);
-    let hit = |n| {
-        handle.nowait_read_worked();
-        false_misses.worked();
-        handle.history().hit();
-        policy.counters.hit(n);
-        Start::Done(n, Provenance::of(n, Origin::Cache))
-    };
+    let was_resident = handle.false_misses().is_sample() && is_resident(handle, offset);
     let got = nowait(handle.as_fd(), space, offset);
-    if got == Ok(len) {
-        return hit(len);
-    }
+    after_nowait(policy, handle, space.len(), offset, got, was_resident)
+}
+
+/// The result of a try of `len` bytes. `was_resident` is true if the first byte was looked for, and was in
+/// the page cache.
+fn after_nowait(
+    policy: &Policy,
+    handle: &Handle,
+    len: usize,
+    offset: Offset,
+    got: Result<usize, Errno>,
+    was_resident: bool,
+) -> Start {
+    let false_misses = handle.false_misses();
     match attempt_of(handle.as_fd(), got, len, offset) {
-        Attempt::All(n) => hit(n),
+        Attempt::All(n) => {
+            handle.nowait_read_worked();
+            false_misses.worked();
+            handle.history().hit();
+            policy.counters.hit(n);
+            Start::Done(n, Provenance::of(n, Origin::Cache))
+        }
         Attempt::Part(n) => {
             // The next read finds out why this one was short.
             handle.nowait_read_worked();

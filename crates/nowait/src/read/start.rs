@@ -77,8 +77,8 @@ impl Rest {
 /// Runs the part of a read into `buffer` that belongs to the calling thread, and marks the bytes it
 /// filled.
 #[inline]
-pub(crate) fn start_into(
-    buffer: &mut dyn IoBufMut,
+pub(crate) fn start_into<B: IoBufMut + ?Sized>(
+    buffer: &mut B,
     start: impl FnOnce(&mut UninitSlice<'_>) -> Start,
 ) -> Start {
     let started = start(&mut buffer.as_uninit());

@@ -24,9 +24,9 @@ fn position(offset: Offset) -> i64 {
 }
 
 /// Returns EINVAL for an offset that the kernel refuses, or takes for the file's own position.
+#[inline]
 pub(crate) fn checked(offset: Offset, len: usize) -> Result<(), Errno> {
     match offset {
-        Some(o) if i64::try_from(o).is_err() => Err(Errno::INVAL),
         Some(o)
             if o.checked_add(len as u64)
                 .is_none_or(|end| end > i64::MAX as u64) =>
@@ -38,6 +38,7 @@ pub(crate) fn checked(offset: Offset, len: usize) -> Result<(), Errno> {
 }
 
 /// preadv2(2) into borrowed memory. Fails with EINVAL for a range that [`checked`] refuses.
+#[inline(always)]
 pub(crate) fn preadv2(
     fd: BorrowedFd<'_>,
     space: &mut UninitSlice<'_>,
@@ -68,6 +69,7 @@ macro_rules! transfer {
         $(#[$many_doc:meta])* $many:ident by $preadv:ident, $readv:ident, $preadv2:ident;
     ) => {
         $(#[$one_doc])*
+        #[inline]
         pub(crate) unsafe fn $one(
             fd: BorrowedFd<'_>,
             buf: $byte,
@@ -97,6 +99,7 @@ macro_rules! transfer {
         }
 
         $(#[$many_doc])*
+        #[inline]
         pub(crate) unsafe fn $many(
             fd: BorrowedFd<'_>,
             iov: *const libc::iovec,

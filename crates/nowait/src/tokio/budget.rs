@@ -9,37 +9,74 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll, ready};
 
-use ::tokio::task::coop::{has_budget_remaining, poll_proceed};
+use ::tokio::task::coop::{RestoreOnPending, has_budget_remaining, poll_proceed};
 
-/// The units that a copy in the calling thread takes. A task whose calls are all hits yields after
-/// 42 of them.
-const UNITS_OF_A_COPY: usize = 3;
-
-/// A larger copy takes the units of several.
+/// A copy in the calling thread of at most this number of bytes takes three units. A task whose calls are all
+/// hits yields after 42 of them. A larger copy takes the units of several.
 const COPY: usize = 12 << 10;
 
+/// The right of a task to make one call: the units of a copy. Those that are not spent are given back when it is
+/// dropped.
+pub(super) struct Turn {
+    // Dropped in this order: each gives back the budget that was there before it was taken.
+    third: RestoreOnPending,
+    second: RestoreOnPending,
+    first: RestoreOnPending,
+}
+
 /// Ready if the task may make a call. Otherwise the task yields.
-pub(super) fn poll_turn(cx: &mut Context<'_>) -> Poll<()> {
-    if has_more_than(UNITS_OF_A_COPY, cx) {
-        return Poll::Ready(());
-    }
-    cx.waker().wake_by_ref();
-    Poll::Pending
-}
-
-/// Takes one unit, for a call that the calling thread has not served.
-pub(super) fn charge_call(cx: &mut Context<'_>) {
-    take(1, cx);
-}
-
-/// Takes the units of a call that has copied this number of bytes in the calling thread. At least
-/// one is left.
-pub(super) fn charge_copy(bytes: usize, cx: &mut Context<'_>) {
-    for _ in 0..bytes.div_ceil(COPY).max(1) {
-        if !has_more_than(UNITS_OF_A_COPY, cx) {
-            break;
+#[inline]
+pub(super) fn poll_turn(cx: &mut Context<'_>) -> Poll<Turn> {
+    match Turn::take(cx) {
+        Some(turn) => Poll::Ready(turn),
+        None => {
+            cx.waker().wake_by_ref();
+            Poll::Pending
         }
-        take(UNITS_OF_A_COPY, cx);
+    }
+}
+
+impl Turn {
+    /// Takes the units of a copy, if the task has more than these.
+    #[inline]
+    fn take(cx: &mut Context<'_>) -> Option<Turn> {
+        // Without a unit poll_proceed() would also have tokio wake the task.
+        let mut unit = || match has_budget_remaining().then(|| poll_proceed(cx)) {
+            Some(Poll::Ready(unit)) => Some(unit),
+            _ => None,
+        };
+        let first = unit()?;
+        let second = unit()?;
+        let third = unit()?;
+        has_budget_remaining().then_some(Turn {
+            third,
+            second,
+            first,
+        })
+    }
+
+    /// Spends one unit, for a call that the calling thread has not served.
+    pub(super) fn called(self) {
+        self.first.made_progress();
+    }
+
+    /// Spends the units of a call that has copied this number of bytes in the calling thread. At least one is
+    /// left to the task.
+    #[inline]
+    pub(super) fn copied(self, bytes: usize, cx: &mut Context<'_>) {
+        self.spend();
+        for _ in 1..bytes.div_ceil(COPY) {
+            match Turn::take(cx) {
+                Some(turn) => turn.spend(),
+                None => break,
+            }
+        }
+    }
+
+    fn spend(self) {
+        for unit in [self.third, self.second, self.first] {
+            unit.made_progress();
+        }
     }
 }
 
@@ -52,37 +89,13 @@ pub(super) async fn in_turn<T>(
 ) -> T {
     let mut call = pin!(call);
     poll_fn(|cx| {
-        ready!(poll_turn(cx));
+        let turn = ready!(poll_turn(cx));
         let done = ready!(call.as_mut().poll(cx));
         match copied(&done) {
-            Some(bytes) => charge_copy(bytes, cx),
-            None => charge_call(cx),
+            Some(bytes) => turn.copied(bytes, cx),
+            None => turn.called(),
         }
         Poll::Ready(done)
     })
     .await
-}
-
-/// Takes units that the task has.
-fn take(units: usize, cx: &mut Context<'_>) {
-    for _ in 0..units {
-        if let Poll::Ready(unit) = poll_proceed(cx) {
-            unit.made_progress();
-        }
-    }
-}
-
-/// Returns true if the task has more than this number of units. It takes them, and drops them,
-/// which gives them back.
-fn has_more_than(units: usize, cx: &mut Context<'_>) -> bool {
-    if !has_budget_remaining() {
-        return false;
-    }
-    if units == 0 {
-        return true;
-    }
-    match poll_proceed(cx) {
-        Poll::Ready(_unit) => has_more_than(units - 1, cx),
-        Poll::Pending => false,
-    }
 }

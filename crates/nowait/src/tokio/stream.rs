@@ -23,7 +23,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use ::tokio::io::ReadBuf;
 
-use super::budget::{charge_call, charge_copy, poll_turn};
+use super::budget::poll_turn;
 use super::description::{Asked, Description};
 use super::error::as_io;
 use super::read_buf::start_into_read_buf;
@@ -100,10 +100,10 @@ impl Stream {
         dst: &mut ReadBuf<'_>,
         most: usize,
     ) -> Poll<io::Result<()>> {
-        ready!(poll_turn(cx));
+        let turn = ready!(poll_turn(cx));
         let filled = dst.filled().len();
         let read = ready!(self.poll_read_in_turn(file, cx, dst, most));
-        charge_copy(dst.filled().len() - filled, cx);
+        turn.copied(dst.filled().len() - filled, cx);
         Poll::Ready(read)
     }
 
@@ -214,12 +214,12 @@ impl Stream {
         if let Some(error) = self.failed.take() {
             return Poll::Ready(Err(error));
         }
-        ready!(poll_turn(cx));
+        let turn = ready!(poll_turn(cx));
         loop {
             match ready!(self.poll_ended(file, cx)) {
                 None => break,
                 Some(Ended::Write(Err(error), _)) => {
-                    charge_call(cx);
+                    turn.called();
                     return Poll::Ready(Err(error));
                 }
                 // The position reflects the results of reads and seeks.
@@ -227,7 +227,7 @@ impl Stream {
             }
         }
         let written = ready!(self.poll_begin_write(file, cx, slices, most));
-        charge_copy(*written.as_ref().unwrap_or(&0), cx);
+        turn.copied(*written.as_ref().unwrap_or(&0), cx);
         Poll::Ready(written)
     }
 
