@@ -19,6 +19,7 @@ pub use rustix::io::Errno;
 ///
 /// # Errors
 /// The errno of the calling thread if the value is negative.
+#[inline]
 pub fn check(ret: libc::c_long) -> Result<usize, Errno> {
     // A negative return value sets errno, which is never 0.
     let errno = || Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);

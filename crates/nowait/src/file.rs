@@ -137,6 +137,7 @@ impl File {
         }
     }
 
+    #[inline]
     fn fill(
         &self,
         operation: &'static str,

@@ -216,6 +216,7 @@ impl Handle {
     }
 
     /// Returns true if the file was opened with O_DIRECT.
+    #[inline]
     pub(crate) fn is_direct(&self) -> bool {
         self.0.direct
     }
@@ -481,12 +482,14 @@ fn properties_of(
 }
 
 impl AsFd for Handle {
+    #[inline]
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.fd.as_fd()
     }
 }
 
 impl AsFd for Inner {
+    #[inline]
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

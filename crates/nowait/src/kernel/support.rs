@@ -132,6 +132,7 @@ impl SupportCell {
     }
 
     /// Returns true if it is known to work.
+    #[inline]
     pub(crate) fn works(&self) -> bool {
         self.0.load(Relaxed) == WORKS
     }

@@ -135,6 +135,8 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
+        // The thread may complete an operation while its other thread-locals are destroyed.
+        LINE.set(SHARED);
         if self.0 != SHARED {
             TAKEN.fetch_and(!(1 << self.0), Release);
         }
@@ -142,8 +144,19 @@ impl Drop for Line {
 }
 
 thread_local! {
-    static LINE: Line = Line::take();
+    /// The line of this thread, or `SHARDS` before it counts for the first time. A thread-local without a
+    /// destructor takes one instruction to find.
+    static LINE: Cell<usize> = const { Cell::new(SHARDS) };
+    static TAKEN_LINE: Line = Line::take();
     static TICK: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Takes a line for this thread.
+#[cold]
+fn take_line() -> usize {
+    let line = TAKEN_LINE.try_with(|line| line.0).unwrap_or(SHARED);
+    LINE.set(line);
+    line
 }
 
 /// Adds to a counter. `alone` is true if no other thread adds to it.
@@ -185,8 +198,16 @@ impl Counters {
     /// The calling thread's line. True if no other thread writes to it.
     #[inline]
     fn line(&self) -> (&[AtomicU64; COUNTS], bool) {
-        // A thread may complete an operation while its thread-locals are destroyed.
-        let line = LINE.try_with(|line| line.0).unwrap_or(SHARED);
+        let line = LINE.get();
+        match self.shards.get(line) {
+            Some(counters) => (counters, line != SHARED),
+            None => self.first_line(),
+        }
+    }
+
+    #[cold]
+    fn first_line(&self) -> (&[AtomicU64; COUNTS], bool) {
+        let line = take_line();
         (&self.shards[line], line != SHARED)
     }
 

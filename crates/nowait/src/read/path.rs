@@ -496,3 +496,94 @@ fn in_caller(
 fn rest(done: usize, missed: bool, route: Route) -> Start {
     Start::Rest(Rest::of(done, missed, route))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_file::TestFile;
+
+    /// The path of a process without an engine, with another policy.
+    fn with_path<T>(
+        policy: &Policy,
+        batch: bool,
+        call: impl FnOnce(&ReadPath<'_, fn() -> usize, fn(Op)>) -> T,
+    ) -> T {
+        call(&ReadPath {
+            policy,
+            in_flight: || 1,
+            read_ahead: drop,
+            batch,
+        })
+    }
+
+    fn policy(mode: Mode, nowait: NowaitPolicy, polled: bool) -> Policy {
+        Policy {
+            counters: Default::default(),
+            observed: Default::default(),
+            congestion: crate::policy::congestion::Congestion::new(),
+            mode,
+            nowait,
+            copy_limit: 8192,
+            residency_memory: Duration::ZERO,
+            polled,
+            is_timed: false,
+        }
+    }
+
+    /// A handle whose reads were hits, and that is then changed.
+    fn handle(test: &TestFile, mode: Option<Mode>, change: impl FnOnce(&Handle)) -> Handle {
+        let fd = std::fs::File::open(&test.path).unwrap().into();
+        let handle = Handle::try_new(fd, mode).unwrap();
+        handle.nowait_read_worked();
+        change(&handle);
+        handle
+    }
+
+    #[test]
+    fn a_hit_is_expected_only_where_the_plan_tries() {
+        let test = TestFile::new();
+        let files: [(&str, Handle); 7] = [
+            ("hits", handle(&test, None, |_| {})),
+            ("eager", handle(&test, Some(Mode::Eager), |_| {})),
+            ("strict", handle(&test, Some(Mode::Strict), |_| {})),
+            ("a miss", handle(&test, None, |it| it.history().miss())),
+            ("refused", handle(&test, None, Handle::nowait_read_refused)),
+            ("stopped", handle(&test, None, Handle::nowait_read_stopped)),
+            (
+                "a false miss",
+                handle(&test, None, |it| _ = it.false_misses().failed(false)),
+            ),
+        ];
+        let mut expected = Vec::new();
+        for mode in [Mode::Eager, Mode::Strict] {
+            for nowait in [
+                NowaitPolicy::Adaptive,
+                NowaitPolicy::Always,
+                NowaitPolicy::Never,
+            ] {
+                for (polled, batch) in [(false, false), (true, false), (false, true)] {
+                    let policy = policy(mode, nowait, polled);
+                    for (name, handle) in &files {
+                        for len in [4096, 8192, 8193] {
+                            let (expects, plan) = with_path(&policy, batch, |path| {
+                                (path.expects_hit(handle, len), path.plan(handle, len))
+                            });
+                            if expects {
+                                assert_eq!(plan, Plan::CacheFirst, "{name} {policy:?}");
+                                expected.push((*name, len));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        // In eager mode, with both policies that try.
+        let hits = [
+            ("hits", 4096),
+            ("hits", 8192),
+            ("eager", 4096),
+            ("eager", 8192),
+        ];
+        assert_eq!(expected, [hits, hits].concat());
+    }
+}

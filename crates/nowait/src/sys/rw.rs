@@ -7,6 +7,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::{Errno, check};
+use crate::kernel::flags::RwFlags;
 use crate::sys::uninit_slice::UninitSlice;
 
 /// The largest transfer of one call (`MAX_RW_COUNT` of the kernel).
@@ -17,6 +18,7 @@ pub(crate) const MAX_RW: usize = 0x7fff_f000;
 /// `None` is the file's own position (offset −1 for the kernel), as for read(2).
 pub(crate) type Offset = Option<u64>;
 
+#[inline]
 fn position(offset: Offset) -> i64 {
     // Offsets beyond i64 become negative, and the kernel refuses them with EINVAL. The exception is
     // −1, which means the file's own position: `checked` refuses it.
@@ -37,8 +39,37 @@ pub(crate) fn checked(offset: Offset, len: usize) -> Result<(), Errno> {
     }
 }
 
-/// preadv2(2) into borrowed memory. Fails with EINVAL for a range that [`checked`] refuses.
+/// preadv2(2) with `RWF_NOWAIT` into borrowed memory. Fails with EINVAL for a range that [`checked`] refuses.
+// This is most of what a cached read does in user space.
 #[inline(always)]
+pub(crate) fn preadv2_nowait(
+    fd: BorrowedFd<'_>,
+    space: &mut UninitSlice<'_>,
+    offset: Offset,
+) -> Result<usize, Errno> {
+    let (raw, flags) = (fd.as_raw_fd(), RwFlags::NOWAIT.bits());
+    checked(offset, space.len())?;
+    let iov = libc::iovec {
+        iov_base: space.as_mut_ptr().cast(),
+        iov_len: space.len(),
+    };
+    let iov = &raw const iov;
+    // SAFETY: the space is borrowed mutably during the call. The kernel writes initialised bytes.
+    unsafe {
+        check(syscall!(
+            libc::SYS_preadv2,
+            raw,
+            iov,
+            1,
+            position(offset),
+            0,
+            flags
+        ))
+    }
+}
+
+/// preadv2(2) into borrowed memory. Fails with EINVAL for a range that [`checked`] refuses.
+#[inline]
 pub(crate) fn preadv2(
     fd: BorrowedFd<'_>,
     space: &mut UninitSlice<'_>,

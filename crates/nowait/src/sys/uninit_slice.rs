@@ -19,6 +19,7 @@ pub enum UninitSlice<'a> {
 
 impl UninitSlice<'_> {
     /// The length in bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         match self {
             UninitSlice::Init(s) => s.len(),
@@ -67,6 +68,7 @@ impl UninitSlice<'_> {
     }
 
     /// The start address, for a system call.
+    #[inline]
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         match self {
             UninitSlice::Init(s) => s.as_mut_ptr(),
