@@ -33,7 +33,7 @@ fn message(run: &page_cache::Progress, speed: f64) -> String {
         return format!("{files}, {} read, {rate}/s", Size(run.read_bytes));
     };
     let done = Size(run.done_bytes);
-    // Rounded down: 100 % is the end.
+    // Rounded down: 100 % is the end, unless files have grown since they were counted.
     let percent = percent.floor();
     let left = run.left_bytes().and_then(|bytes| time_for(bytes, speed));
     let left = left.map_or(String::new(), |time| {

@@ -386,7 +386,9 @@ impl<'a> Prefetcher<'a> {
                 for (request, opened) in requests.into_iter().zip(opened) {
                     match opened {
                         Ok((file, stat)) => self.opened(request, file, &stat),
-                        Err((why @ OpenError::Changed(_), _)) => self.changed(&request, &why),
+                        Err((why @ OpenError::Changed(_), size)) => {
+                            self.changed(&request, size, &why)
+                        }
                         Err((why, _)) if why.is_shortage() && !alone => self.postpone(request),
                         Err((why, size)) => {
                             self.end_bytes(request.bytes(size));
@@ -412,10 +414,10 @@ impl<'a> Prefetcher<'a> {
         self.requests.push_front(request);
     }
 
-    /// Reports and counts a file that differs from its snapshot entry or is not regular.
-    fn changed(&mut self, request: &Request, why: &dyn fmt::Display) {
+    /// Reports and counts a file of this size that differs from its snapshot entry or is not regular.
+    fn changed(&mut self, request: &Request, size: u64, why: &dyn fmt::Display) {
         self.summary.skipped += 1;
-        self.end_bytes(request.bytes(0));
+        self.end_bytes(request.bytes(size));
         let why = format_args!("skipped: {why}");
         self.reporter.failure(&request.file.path(), None, &why);
     }
@@ -429,7 +431,7 @@ impl<'a> Prefetcher<'a> {
     fn opened(&mut self, mut request: Request, file: File, stat: &Stat) {
         let stamp = request.selection.as_ref().map(|selection| selection.stamp);
         if let Some(why) = stamp.and_then(|stamp| stamp.difference(&Stamp::of(stat))) {
-            return self.changed(&request, &why);
+            return self.changed(&request, stat.st_size as u64, &why);
         }
         let again = match &mut request.selection {
             None => self.seen.as_mut().is_some_and(|seen| !seen.insert(stat)),

@@ -418,9 +418,9 @@ impl Handle {
         self.0.filesystem.nowait_read.refused_once();
     }
 
-    /// Returns true if a read in eager mode tries the page cache by the plan, whatever the costs and the
-    /// congestion: `RWF_NOWAIT` works on the file, and its recent reads were hits. Such a hit changes nothing that
-    /// is known of the file.
+    /// Returns true if `RWF_NOWAIT` works on the file, and its recent reads were hits. In eager mode, the plan of the
+    /// next read is then to try the page cache, whatever the costs are. A further hit changes neither the history of
+    /// the file nor what is known of `RWF_NOWAIT`.
     #[inline]
     pub(crate) fn expects_hits(&self) -> bool {
         let file = &*self.0;

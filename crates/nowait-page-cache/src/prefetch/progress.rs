@@ -29,10 +29,11 @@ impl Progress {
         })
     }
 
-    /// The maximum number of bytes that are still to be read; `None` if the total is not known.
+    /// The maximum number of bytes that are still to be read. `None` if the total is not known, and if the budget is
+    /// used up: the other files are still opened and counted then, which takes an unknown time.
     pub fn left_bytes(&self) -> Option<u64> {
         let left = self.total_bytes?.saturating_sub(self.done_bytes);
-        Some(left.min(self.room_bytes))
+        (left == 0 || self.room_bytes > 0).then(|| left.min(self.room_bytes))
     }
 }
 
@@ -56,5 +57,11 @@ mod tests {
         assert_eq!((half.percent(), half.left_bytes()), (Some(50.0), Some(50)));
         assert_eq!(progress(0, Some(0)).percent(), Some(100.0));
         assert_eq!(progress(50, Some(1000)).left_bytes(), Some(100));
+        let full = |done_bytes| Progress {
+            room_bytes: 0,
+            ..progress(done_bytes, Some(1000))
+        };
+        assert_eq!(full(50).left_bytes(), None);
+        assert_eq!(full(1000).left_bytes(), Some(0));
     }
 }

@@ -116,7 +116,7 @@ fn count_in_thread(paths: Vec<PathBuf>, kinds: Kinds, walking: walk::Options) ->
 }
 
 /// The sizes of all files. `None` after a stop request, and if files could not be found for lack of
-/// descriptors or memory.
+/// descriptors, memory or threads.
 fn count(paths: &[PathBuf], kinds: Kinds, walking: walk::Options, stop: &Stop) -> Option<u64> {
     let walking = walking
         .metadata(StatxMask::TYPE | StatxMask::INO | StatxMask::NLINK | StatxMask::SIZE)
@@ -155,14 +155,17 @@ fn count(paths: &[PathBuf], kinds: Kinds, walking: walk::Options, stop: &Stop) -
     Some(sum)
 }
 
-/// True if something was not found for lack of descriptors or memory. Other failures are those of the
+/// True if something was not found for lack of descriptors, memory or threads. Other failures are those of the
 /// run, too, which reports them.
 #[derive(Default)]
 struct Shortage(AtomicBool);
 
 impl Reporter for Shortage {
     fn failure(&self, _: &Path, errno: Option<Errno>, _: &dyn Display) {
-        if matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM)) {
+        if matches!(
+            errno,
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN)
+        ) {
             self.0.store(true, Ordering::Relaxed);
         }
     }

@@ -75,9 +75,9 @@ impl<'a, B> Transfer<'a, B> {
         }
     }
 
-    /// Polls the transfer. `begin` makes the calling thread's part. It also returns the length of the buffer. `rest` makes the operation for the rest, or
-    /// the result if there can be none. `own` returns the buffer of a completed operation in its own type, which
-    /// it always has.
+    /// Polls the transfer. `begin` makes the calling thread's part, and returns its result and the length of the
+    /// buffer. `rest` makes the operation for the rest, or the result if there can be none. `own` returns the buffer
+    /// of a completed operation in its own type, which it always has.
     // A read of cached data takes less than a microsecond, and moves of its result are some percent of that. So
     // the buffer stays in the future, and is moved once.
     #[inline]

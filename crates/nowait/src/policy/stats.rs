@@ -145,7 +145,7 @@ impl Drop for Line {
 
 thread_local! {
     /// The line of this thread, or `SHARDS` before it counts for the first time. A thread-local without a
-    /// destructor takes one instruction to find.
+    /// destructor is found faster.
     static LINE: Cell<usize> = const { Cell::new(SHARDS) };
     static TAKEN_LINE: Line = Line::take();
     static TICK: Cell<u32> = const { Cell::new(0) };
@@ -219,16 +219,21 @@ impl Counters {
     }
 }
 
-/// Returns the time for one call in 64 of this thread, and `None` for the others. The call is
-/// chosen at random (by the upper bits of a linear congruential generator). Otherwise, if each read
-/// makes several calls in a row, always the same one of them would be timed.
-pub(crate) fn sometimes_now() -> Option<Instant> {
+/// Returns true for one call in 64 of this thread, which is to be timed. The call is chosen at random (by the
+/// upper bits of a linear congruential generator). Otherwise, if each read makes several calls in a row, always
+/// the same one of them would be timed.
+#[inline]
+pub(crate) fn is_timed() -> bool {
     let next = |t: &Cell<u32>| {
         t.set(t.get().wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
         t.get()
     };
-    let drawn = TICK.try_with(next).unwrap_or(u32::MAX);
-    (drawn < u32::MAX / TIMED).then(Instant::now)
+    TICK.with(next) < u32::MAX / TIMED
+}
+
+/// Returns the time for one call in 64 of this thread, and `None` for the others.
+pub(crate) fn sometimes_now() -> Option<Instant> {
+    is_timed().then(Instant::now)
 }
 
 /// The nanoseconds since `start`.

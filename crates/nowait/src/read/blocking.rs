@@ -36,7 +36,7 @@ pub(crate) fn fill_space(
     space: &mut UninitSlice<'_>,
     offset: u64,
 ) -> Result<usize, Errno> {
-    if handle.is_direct() {
+    if handle.is_direct() || space.is_empty() {
         return fill_rest(handle, space, offset, 0);
     }
     match rw::preadv2(handle.as_fd(), space, Some(offset), 0) {
@@ -104,6 +104,14 @@ mod tests {
         let mut test = TestFile::new();
         let file = std::fs::File::open(&test.path).unwrap();
         (Handle::new(file).unwrap(), std::mem::take(&mut test.bytes))
+    }
+
+    #[test]
+    fn no_call_is_made_for_an_empty_buffer() {
+        let (reader, _writer) = rustix::pipe::pipe().unwrap();
+        let handle = Handle::new(reader).unwrap();
+        let filled = fill_space(&handle, &mut UninitSlice::from(&mut [0; 0]), 0);
+        assert_eq!(filled, Ok(0), "pread(2) of a pipe fails with ESPIPE");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::policy::history::NowaitPolicy;
 use crate::policy::mode::Mode;
 use crate::policy::provenance::{Origin, Provenance};
 use crate::policy::readahead::WINDOW;
-use crate::policy::stats::{Count, ns_since, sometimes_now};
+use crate::policy::stats::{Count, is_timed, ns_since};
 use crate::sys::process::page_size;
 use crate::sys::rw::{self, Offset, checked};
 use crate::sys::uninit_slice::UninitSlice;
@@ -49,6 +49,9 @@ impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
         flags: RwFlags,
     ) -> Start {
         let len = space.len();
+        if self.policy.is_timed && is_timed() {
+            return self.start_timed(handle, space, offset, flags);
+        }
         if flags.is_empty() && self.expects_hit(handle, len) {
             let got = nowait(handle.as_fd(), space, offset);
             if got == Ok(len) {
@@ -60,8 +63,7 @@ impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
         self.start_by_plan(handle, space, offset, flags)
     }
 
-    /// Returns true if the plan of a read without flags is [`Plan::CacheFirst`], by what is remembered of
-    /// the file.
+    /// Returns true only if the plan of a read without flags is [`Plan::CacheFirst`].
     #[inline]
     fn expects_hit(&self, handle: &Handle, len: usize) -> bool {
         !self.batch && self.policy.tries() && handle.expects_hits() && len <= self.policy.copy_limit
@@ -83,7 +85,17 @@ impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
         started
     }
 
-    /// Decides by the plan and follows it.
+    #[cold]
+    fn start_timed(
+        &self,
+        handle: &Handle,
+        space: &mut UninitSlice<'_>,
+        offset: Offset,
+        flags: RwFlags,
+    ) -> Start {
+        self.follow_plan(handle, space, offset, flags, Some(Instant::now()))
+    }
+
     #[inline(never)]
     fn start_by_plan(
         &self,
@@ -92,13 +104,25 @@ impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
         offset: Offset,
         flags: RwFlags,
     ) -> Start {
+        self.follow_plan(handle, space, offset, flags, None)
+    }
+
+    /// Decides by the plan and follows it. With a timer, the cost of a hit or miss is observed.
+    fn follow_plan(
+        &self,
+        handle: &Handle,
+        space: &mut UninitSlice<'_>,
+        offset: Offset,
+        flags: RwFlags,
+        timer: Option<Instant>,
+    ) -> Start {
         let (mode, len) = (self.mode(handle), space.len());
         // A strict file that is read at its own position has to be read ahead from there.
         let from = match mode {
             Mode::Eager => None,
             Mode::Strict => offset.or_else(|| rustix::fs::tell(handle).ok()),
         };
-        let (mut started, reason) = self.serve(handle, mode, space, offset, flags);
+        let (mut started, reason) = self.serve(handle, mode, space, offset, flags, timer);
         if let (Start::Rest(rest), Some(offset)) = (&mut started, offset) {
             let tries = self.policy.nowait != NowaitPolicy::Never;
             let skipped = tries && reason == Some(Reason::LowHitRate);
@@ -121,11 +145,13 @@ impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
         offset: u64,
     ) -> (Start, Option<Reason>) {
         let (mode, flags) = (self.mode(handle), RwFlags::empty());
-        self.serve(handle, mode, space, Some(offset), flags)
+        self.serve(handle, mode, space, Some(offset), flags, None)
     }
 
     /// Runs the part of a read operation that belongs to the calling thread. `None` if the
     /// operation goes to the engine unchanged.
+    // The result is moved once.
+    #[inline(always)]
     pub(crate) fn start_op(&self, op: &mut Op) -> Option<Start> {
         let Kind::Read(read) = &mut op.body.kind else {
             return None;
@@ -168,6 +194,7 @@ impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
         space: &mut UninitSlice<'_>,
         offset: Offset,
         flags: RwFlags,
+        timer: Option<Instant>,
     ) -> (Start, Option<Reason>) {
         let (policy, len) = (self.policy, space.len());
         if let Err(errno) = checked(offset, len) {
@@ -185,7 +212,6 @@ impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
         };
         let decide = || handle.history().decide(policy.nowait, || policy.costs());
         let is_alone = || (self.in_flight)() == 0;
-        let timer = policy.is_timed.then(sometimes_now).flatten();
         let plan = plan(request, facts, mode, policy.copy_limit, decide, is_alone);
         let started = match plan {
             Plan::CacheFirst => try_timed(policy, handle, space, offset),
@@ -528,6 +554,59 @@ mod tests {
             polled,
             is_timed: false,
         }
+    }
+
+    /// The results that do not depend on the addresses of memory.
+    fn shown(started: &Start) -> String {
+        format!("{started:?}")
+    }
+
+    #[test]
+    fn an_expected_hit_has_the_results_of_the_plan() {
+        let test = TestFile::new();
+        let size = test.bytes.len() as u64;
+        let policy = policy(Mode::Eager, NowaitPolicy::Adaptive, false);
+        let offsets = [0, 1, size - 1, size, size + 1, i64::MAX as u64, u64::MAX];
+        let offsets = offsets.map(Some).into_iter().chain([None]);
+        for offset in offsets {
+            for len in [0, 1, test.bytes.len(), test.bytes.len() + 1] {
+                let mut results = Vec::new();
+                for by_plan in [false, true] {
+                    let file = handle(&test, None, |_| {});
+                    let mut room = vec![0; len];
+                    let mut space = UninitSlice::from(&mut room);
+                    let flags = RwFlags::empty();
+                    let started = with_path(&policy, false, |path| {
+                        assert!(path.expects_hit(&file, len));
+                        match by_plan {
+                            true => path.start_by_plan(&file, &mut space, offset, flags),
+                            false => path.start(&file, &mut space, offset, flags),
+                        }
+                    });
+                    let history = file.history().recent();
+                    results.push((shown(&started), room, history, file.nowait_read().works()));
+                }
+                assert_eq!(results[0], results[1], "{offset:?} {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_expected_hit_in_64_is_timed() {
+        let test = TestFile::new();
+        let file = handle(&test, None, |_| {});
+        let mut policy = policy(Mode::Eager, NowaitPolicy::Adaptive, false);
+        policy.is_timed = true;
+        let before = policy.costs().hit;
+        let mut room = [0; 16];
+        for _ in 0..10_000 {
+            let mut space = UninitSlice::from(&mut room);
+            let flags = RwFlags::empty();
+            with_path(&policy, false, |path| {
+                path.start(&file, &mut space, Some(0), flags)
+            });
+        }
+        assert_ne!(policy.costs().hit, before);
     }
 
     /// A handle whose reads were hits, and that is then changed.

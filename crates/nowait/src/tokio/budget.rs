@@ -16,7 +16,8 @@ use ::tokio::task::coop::{RestoreOnPending, has_budget_remaining, poll_proceed};
 const COPY: usize = 12 << 10;
 
 /// The right of a task to make one call: the units of a copy. Those that are not spent are given back when it is
-/// dropped.
+/// dropped. Units that the call itself takes are given back with them: a wait for a permit of the engine takes
+/// one, and the call is pending then.
 pub(super) struct Turn {
     // Dropped in this order: each gives back the budget that was there before it was taken.
     third: RestoreOnPending,

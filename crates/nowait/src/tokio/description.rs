@@ -9,7 +9,8 @@
 //!
 //! Other holders of the description are unknown: a child process, or a duplicate of the descriptor.
 //! A try that has waited for such a holder's lock is noticed by its duration. From then on all
-//! calls go to workers. They do so permanently, unless the first of them finds the lock free.
+//! calls go to workers. They do so permanently, unless the first of them finds the lock free. While no other
+//! holder is known to be possible, one try in 16 is timed.
 //!
 //! A description is *private* if no other holder is possible: this library has opened the file, its
 //! descriptor was not given out, and there is no clone. Then a read need not lock the position: it
@@ -45,7 +46,7 @@ pub(super) struct Description {
     /// Others may hold the description.
     is_given_out: AtomicBool,
     /// The number of tries while the description was private, modulo 256.
-    untimed: AtomicU8,
+    private_tries: AtomicU8,
 }
 
 #[derive(Debug)]
@@ -82,7 +83,7 @@ impl Description {
             queued: Mutex::default(),
             pace: AtomicU8::new(QUICK),
             is_given_out: AtomicBool::new(is_given_out),
-            untimed: AtomicU8::new(0),
+            private_tries: AtomicU8::new(0),
         }
     }
 
@@ -138,11 +139,11 @@ impl Description {
             return None;
         }
         if self.is_private() {
-            // Only a forked child may hold the position lock. A sample notices it.
-            let untimed = self.untimed.load(Ordering::Relaxed);
-            self.untimed
-                .store(untimed.wrapping_add(1), Ordering::Relaxed);
-            if !untimed.is_multiple_of(TIMED) {
+            // Only a forked child may hold the position lock. A timed try notices it.
+            let tries = self.private_tries.load(Ordering::Relaxed);
+            self.private_tries
+                .store(tries.wrapping_add(1), Ordering::Relaxed);
+            if !tries.is_multiple_of(TIMED) {
                 return Some(call());
             }
         }

@@ -53,9 +53,10 @@ const MAX_BUF_SIZE: usize = 2 << 20;
 /// waits. Other holders of the open file (child processes, duplicates of the descriptor) are
 /// unknown to this library. If one of them waits for a device in a call that uses the position, the
 /// next read or write here that tries the page cache blocks the calling thread until that call
-/// returns. This happens once: after a try that took more than a millisecond, the calls of the file
-/// and its clones go to workers. They go to workers permanently if the first of them finds the
-/// position locked.
+/// returns. After a try that was seen to take more than a millisecond, the calls of the file and its clones go to
+/// workers. They go to workers permanently if the first of them finds the position locked. Each try is timed if
+/// the file has clones or its descriptor was given out, and one in 16 otherwise: then only a forked child can be
+/// another holder.
 ///
 /// Dropping the file discards the error of close(2), as tokio and the standard library do. NFS, FUSE and
 /// quotas may report the loss of written data only there. To receive the error of close(2), convert the file ([`into_std`](File::into_std),
