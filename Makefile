@@ -7,7 +7,7 @@ arm64 := aarch64-unknown-linux-gnu
 # mkfs(8) and its like, which the PATH of a Debian user lacks.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: help demo demo-serve build install uninstall deb test-packages package test soak check semver-checks book minimal-versions model report python wheel bench-capi bench-nginx bench-parts bench-tokio bench-smoke fuzz sanitizers \
+.PHONY: help demo demo-serve build install uninstall deb test-packages package test soak check semver-checks book minimal-versions model report python wheel bench-capi bench-nginx bench-parts bench-tokio bench-smoke instructions fuzz sanitizers \
 	sanitizers-short sanitizers-address test-kernels test-kernels-short test-kernels-capi test-cgroup2 test-arm64 test-iopoll test-powercut test-powercut-short test-suites test-suites-short clean
 
 help: ## this list
@@ -66,6 +66,7 @@ soak: ## much of everything for long, bytes checked, nothing left behind (MINUTE
 check: ## format, lints, documentation, dependencies, musl
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path bench/Cargo.toml
+	cargo fmt --check --manifest-path bench/instructions/Cargo.toml
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo fmt --check --manifest-path python/Cargo.toml
 	cargo clippy --workspace --all-targets --all-features -- -D warnings -D clippy::undocumented_unsafe_blocks
@@ -140,12 +141,19 @@ bench-parts: ## times of the parts of a microsecond, with criterion: 2 minutes (
 	RUSTFLAGS="--cfg nowait_internals" cargo bench --manifest-path bench/Cargo.toml \
 		--target-dir bench/target/parts --bench parts -- $(ARGS)
 
-bench-smoke: ## lints and tests of nowait-bench: each contender reads a small file
+bench-smoke: ## lints and tests of nowait-bench, each of whose contenders reads a small file, and of the counter of instructions
 	cargo build -p nowait-aio
 	RUSTFLAGS="--cfg nowait_internals" cargo clippy --manifest-path bench/Cargo.toml \
 		--target-dir bench/target/parts --all-targets -- -D warnings
 	RUSTFLAGS="--cfg nowait_internals" cargo test --manifest-path bench/Cargo.toml \
 		--target-dir bench/target/parts --no-fail-fast --bins --tests --bench parts
+	cargo clippy --release --locked --manifest-path bench/instructions/Cargo.toml \
+		--target-dir bench/target/instructions --all-targets -- -D warnings
+	cargo test --release --locked --manifest-path bench/instructions/Cargo.toml --target-dir bench/target/instructions
+
+instructions: ## instructions, system calls and allocations of operations, beside bench/instructions/table.json: 3 minutes (ARGS=--save)
+	cargo build --release --locked --manifest-path bench/instructions/Cargo.toml --target-dir bench/target/instructions
+	bench/target/instructions/release/instructions --dir bench/target/instructions $(ARGS)
 
 fuzz: ## each fuzz target for SECONDS (60), all at the same time; needs nightly Rust
 	scripts/fuzz.sh $(or $(SECONDS),60)

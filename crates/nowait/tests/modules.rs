@@ -317,6 +317,7 @@ fn files_import_downwards_only() {
     for sources in [
         "bench/benches/parts",
         "bench/datafusion/src",
+        "bench/instructions/src",
         "bench/src",
         "crates/nowait-ahead-channel/src",
         "crates/nowait-ahead-policy/src",
