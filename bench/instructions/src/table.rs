@@ -7,14 +7,11 @@ use serde::{Deserialize, Serialize};
 
 /// The fraction by which the instructions of a row may differ from the committed table.
 const BOUND: f64 = 0.05;
-/// The same for the first thread of a row with several threads: it sleeps if another one is late.
-const BOUND_OF_FIRST_THREAD: f64 = 0.15;
 /// System calls and allocations may differ by this number, such as those of a queue that grows, or by this
 /// fraction. A batch of 64 has 0.016 if it has one.
 const RARE: f64 = 0.005;
 const RARE_FRACTION: f64 = 0.01;
-/// The same for a row that waits for a disk, whose name has [`MISS`].
-const RARE_FRACTION_OF_MISSES: f64 = 0.05;
+/// The names of rows that wait for a disk have this.
 const MISS: &str = ", miss";
 
 /// The ends of the names of the two parts of a row with several threads.
@@ -70,7 +67,7 @@ pub enum Change {
     Same,
     /// The committed table does not have the row.
     New,
-    /// The committed table has another toolchain, or threads decide how much is counted.
+    /// The committed table has another toolchain, or the count depends on how fast threads and disks are.
     NotCompared,
     Cheaper,
     /// More than the bound: the text names the count.
@@ -79,15 +76,15 @@ pub enum Change {
 
 impl Change {
     /// Compares the cost of a row with the committed one.
-    fn of(before: &Cost, now: &Cost, bound: f64, fraction: f64) -> Change {
-        let more = |before: f64, now: f64| now > before + RARE.max(before * fraction);
-        if now.instructions > before.instructions * (1.0 + bound) {
+    fn of(before: &Cost, now: &Cost) -> Change {
+        let more = |before: f64, now: f64| now > before + RARE.max(before * RARE_FRACTION);
+        if now.instructions > before.instructions * (1.0 + BOUND) {
             Change::Dearer("instructions")
         } else if more(before.system_calls, now.system_calls) {
             Change::Dearer("system calls")
         } else if more(before.allocations, now.allocations) {
             Change::Dearer("allocations")
-        } else if now.instructions < before.instructions * (1.0 - bound)
+        } else if now.instructions < before.instructions * (1.0 - BOUND)
             || more(now.system_calls, before.system_calls)
             || more(now.allocations, before.allocations)
         {
@@ -130,30 +127,17 @@ impl<'a> Comparison<'a> {
     }
 
     fn change(&self, name: &str, now: &Cost) -> Change {
-        // Whether a thread sleeps or polls until another one is done decides over their sum.
-        let has_threads = self
-            .now
-            .rows
-            .contains_key(&format!("{name}{OTHER_THREADS}"));
-        if !self.same_toolchain() || has_threads || name.ends_with(OTHER_THREADS) {
+        // A thread sleeps or polls until another one is done, or a disk.
+        let others = format!("{name}{OTHER_THREADS}");
+        let waits = self.now.rows.contains_key(&others)
+            || name.ends_with(FIRST_THREAD)
+            || name.ends_with(OTHER_THREADS)
+            || name.contains(MISS);
+        if !self.same_toolchain() || waits {
             return Change::NotCompared;
         }
-        let is_first = name.ends_with(FIRST_THREAD);
-        let bound = if is_first {
-            BOUND_OF_FIRST_THREAD
-        } else {
-            BOUND
-        };
-        let is_miss = name.contains(MISS);
-        let fraction = if is_miss {
-            RARE_FRACTION_OF_MISSES
-        } else {
-            RARE_FRACTION
-        };
         let before = self.before.rows.get(name);
-        before.map_or(Change::New, |before| {
-            Change::of(before, now, bound, fraction)
-        })
+        before.map_or(Change::New, |before| Change::of(before, now))
     }
 
     /// The committed rows that are not measured any more.
@@ -266,14 +250,8 @@ mod tests {
 
     #[test]
     fn more_than_five_per_cent_more_instructions_are_dearer() {
-        let change = |instructions| {
-            Change::of(
-                &COST,
-                &with(|cost| cost.instructions = instructions),
-                BOUND,
-                RARE_FRACTION,
-            )
-        };
+        let change =
+            |instructions| Change::of(&COST, &with(|cost| cost.instructions = instructions));
         assert_eq!(change(209.9), Change::Same);
         assert_eq!(change(210.1), Change::Dearer("instructions"));
         assert_eq!(change(190.1), Change::Same);
@@ -282,7 +260,7 @@ mod tests {
 
     #[test]
     fn each_system_call_and_allocation_more_is_dearer() {
-        let change = |cost| Change::of(&COST, &cost, BOUND, RARE_FRACTION);
+        let change = |cost| Change::of(&COST, &cost);
         let calls = |calls| with(|cost| cost.system_calls = calls);
         assert_eq!(change(calls(2.0)), Change::Dearer("system calls"));
         assert_eq!(change(calls(1.016)), Change::Dearer("system calls"));
@@ -298,10 +276,7 @@ mod tests {
     #[test]
     fn fewer_system_calls_do_not_pay_for_instructions() {
         let cost = with(|cost| (cost.instructions, cost.system_calls) = (300.0, 0.0));
-        assert_eq!(
-            Change::of(&COST, &cost, BOUND, RARE_FRACTION),
-            Change::Dearer("instructions")
-        );
+        assert_eq!(Change::of(&COST, &cost), Change::Dearer("instructions"));
     }
 
     #[test]
@@ -336,8 +311,8 @@ mod tests {
     }
 
     #[test]
-    fn of_a_row_with_threads_the_first_one_is_compared() {
-        let names = ["a", "a: first thread", "a: other threads"];
+    fn rows_with_threads_and_rows_that_wait_for_a_disk_are_not_compared() {
+        let names = ["a", "a: first thread", "a: other threads", "b, miss", "c"];
         let before = table(&names.map(|name| (name, COST)));
         let dearer = with(|cost| cost.instructions = 300.0);
         let with_dearer = |dear: usize| {
@@ -345,8 +320,8 @@ mod tests {
             rows[dear].1 = dearer;
             table(&rows)
         };
-        let passes = [0, 1, 2].map(|dear| passes(&before, &with_dearer(dear)));
-        assert_eq!(passes, [true, false, true]);
+        let passes = [0, 1, 2, 3, 4].map(|dear| passes(&before, &with_dearer(dear)));
+        assert_eq!(passes, [true, true, true, true, false]);
     }
 
     #[test]
