@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::error::{Error, Result};
 use crate::kernel::filesystem::Filesystem;
+use crate::kernel::flags::RwFlags;
 use crate::sys::rw::{self, Offset};
 use crate::sys::uninit_slice::UninitSlice;
 use crate::sys::{self, Errno, stat};
@@ -160,7 +161,7 @@ pub(super) fn nowait(
     space: &mut UninitSlice<'_>,
     offset: Offset,
 ) -> Result<usize, Errno> {
-    rw::preadv2_nowait(fd, space, offset)
+    rw::preadv2_flagged(fd, space, offset, RwFlags::NOWAIT.bits())
 }
 
 fn attempt(fd: BorrowedFd<'_>, space: &mut UninitSlice<'_>, offset: Offset) -> Attempt {

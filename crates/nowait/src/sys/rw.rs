@@ -7,7 +7,6 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::{Errno, check};
-use crate::kernel::flags::RwFlags;
 use crate::sys::uninit_slice::UninitSlice;
 
 /// The largest transfer of one call (`MAX_RW_COUNT` of the kernel).
@@ -39,15 +38,16 @@ pub(crate) fn checked(offset: Offset, len: usize) -> Result<(), Errno> {
     }
 }
 
-/// preadv2(2) with `RWF_NOWAIT` into borrowed memory. Fails with EINVAL for a range that [`checked`] refuses.
+/// As [`preadv2`], with flags that are not 0.
 // This is most of what a cached read does in user space.
 #[inline(always)]
-pub(crate) fn preadv2_nowait(
+pub(crate) fn preadv2_flagged(
     fd: BorrowedFd<'_>,
     space: &mut UninitSlice<'_>,
     offset: Offset,
+    flags: u32,
 ) -> Result<usize, Errno> {
-    let (raw, flags) = (fd.as_raw_fd(), RwFlags::NOWAIT.bits());
+    let raw = fd.as_raw_fd();
     checked(offset, space.len())?;
     let iov = libc::iovec {
         iov_base: space.as_mut_ptr().cast(),
