@@ -144,6 +144,11 @@ impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
         space: &mut UninitSlice<'_>,
         offset: u64,
     ) -> (Start, Option<Reason>) {
+        if self.expects_hit(handle, space.len()) {
+            let got = nowait(handle.as_fd(), space, Some(offset));
+            let started = after_nowait(self.policy, handle, space.len(), Some(offset), got, false);
+            return (started, None);
+        }
         let (mode, flags) = (self.mode(handle), RwFlags::empty());
         self.serve(handle, mode, space, Some(offset), flags, None)
     }
