@@ -179,7 +179,7 @@ fn fill(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is mounted, or what is missing for it.
+/// The mount, or the reason why there is none.
 fn mounted<T>(
     available: impl FnOnce() -> Result<(), slowdisk::Missing>,
     mount: impl FnOnce() -> Result<T, Failure>,

@@ -161,7 +161,7 @@ pub(super) fn nowait(
     space: &mut UninitSlice<'_>,
     offset: Offset,
 ) -> Result<usize, Errno> {
-    rw::preadv2_flagged(fd, space, offset, RwFlags::NOWAIT.bits())
+    rw::preadv2(fd, space, offset, RwFlags::NOWAIT.bits())
 }
 
 fn attempt(fd: BorrowedFd<'_>, space: &mut UninitSlice<'_>, offset: Offset) -> Attempt {

@@ -35,8 +35,8 @@ pub(crate) struct ReadPath<'a, F, A> {
 }
 
 impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
-    /// Runs the part of one read that belongs to the calling thread: decides by the plan and
-    /// follows it.
+    /// Runs the part of one read that belongs to the calling thread. An expected hit is tried at once. All other
+    /// reads follow their plan.
     ///
     /// Without an offset it reads at the file's own position and moves it. The kernel locks the
     /// position during the call. Like read(2) it may then return fewer bytes than are available.
@@ -60,7 +60,7 @@ impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
             }
             return self.after_try(handle, len, offset, got);
         }
-        self.start_by_plan(handle, space, offset, flags)
+        self.start_by_plan(handle, space, offset, flags, None)
     }
 
     /// Returns true only if the plan of a read without flags is [`Plan::CacheFirst`].
@@ -93,22 +93,12 @@ impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
         offset: Offset,
         flags: RwFlags,
     ) -> Start {
-        self.follow_plan(handle, space, offset, flags, Some(Instant::now()))
-    }
-
-    #[inline(never)]
-    fn start_by_plan(
-        &self,
-        handle: &Handle,
-        space: &mut UninitSlice<'_>,
-        offset: Offset,
-        flags: RwFlags,
-    ) -> Start {
-        self.follow_plan(handle, space, offset, flags, None)
+        self.start_by_plan(handle, space, offset, flags, Some(Instant::now()))
     }
 
     /// Decides by the plan and follows it. With a timer, the cost of a hit or miss is observed.
-    fn follow_plan(
+    #[inline(never)]
+    fn start_by_plan(
         &self,
         handle: &Handle,
         space: &mut UninitSlice<'_>,
@@ -584,7 +574,7 @@ mod tests {
                     let started = with_path(&policy, false, |path| {
                         assert!(path.expects_hit(&file, len));
                         match by_plan {
-                            true => path.start_by_plan(&file, &mut space, offset, flags),
+                            true => path.start_by_plan(&file, &mut space, offset, flags, None),
                             false => path.start(&file, &mut space, offset, flags),
                         }
                     });

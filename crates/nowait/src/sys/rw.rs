@@ -38,23 +38,28 @@ pub(crate) fn checked(offset: Offset, len: usize) -> Result<(), Errno> {
     }
 }
 
-/// As [`preadv2`], with flags that are not 0.
-// This is most of what a cached read does in user space.
+/// preadv2(2) into borrowed memory. Without flags it is pread(2) or read(2). Fails with EINVAL for a range that
+/// [`checked`] refuses.
+// This is most of what a cached read does in user space. The flags are constants.
 #[inline(always)]
-pub(crate) fn preadv2_flagged(
+pub(crate) fn preadv2(
     fd: BorrowedFd<'_>,
     space: &mut UninitSlice<'_>,
     offset: Offset,
     flags: u32,
 ) -> Result<usize, Errno> {
-    let raw = fd.as_raw_fd();
     checked(offset, space.len())?;
+    if flags == 0 {
+        // SAFETY: the space is borrowed mutably during the call. The kernel writes initialised bytes.
+        return unsafe { preadv2_raw(fd, space.as_mut_ptr(), space.len(), offset, 0) };
+    }
+    let raw = fd.as_raw_fd();
     let iov = libc::iovec {
         iov_base: space.as_mut_ptr().cast(),
         iov_len: space.len(),
     };
     let iov = &raw const iov;
-    // SAFETY: the space is borrowed mutably during the call. The kernel writes initialised bytes.
+    // SAFETY: as above. The iovec is valid during the call.
     unsafe {
         check(syscall!(
             libc::SYS_preadv2,
@@ -66,20 +71,6 @@ pub(crate) fn preadv2_flagged(
             flags
         ))
     }
-}
-
-/// preadv2(2) into borrowed memory. Fails with EINVAL for a range that [`checked`] refuses.
-#[inline]
-pub(crate) fn preadv2(
-    fd: BorrowedFd<'_>,
-    space: &mut UninitSlice<'_>,
-    offset: Offset,
-    flags: u32,
-) -> Result<usize, Errno> {
-    let len = space.len();
-    checked(offset, len)?;
-    // SAFETY: the space is borrowed mutably during the call. The kernel writes initialised bytes.
-    unsafe { preadv2_raw(fd, space.as_mut_ptr(), len, offset, flags) }
 }
 
 /// pwritev2(2) from borrowed memory. Fails with EINVAL for a range that [`checked`] refuses.
