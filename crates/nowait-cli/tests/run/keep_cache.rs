@@ -218,8 +218,10 @@ fn the_report_says_what_was_evicted() {
     let said = String::from_utf8(run.stderr).unwrap();
     let line = said.lines().find(|line| line.starts_with("page cache: "));
     let line = line.unwrap_or_else(|| panic!("{said}"));
+    // The kernel has not counted the pages that are still in a processor's batch.
+    let most = ["page cache: 3.", "page cache: 4"].iter();
     assert!(
-        line.starts_with("page cache: 4") && line.contains("M of the program"),
+        most.into_iter().any(|it| line.starts_with(it)) && line.contains("M of the program"),
         "{line}"
     );
     assert!(line.contains(" 0 after the eviction"), "{line}");

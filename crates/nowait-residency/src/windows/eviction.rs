@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::file_windows::FileWindows;
-use super::pages::{is_evicted, is_sure};
+use super::pages::{Left, is_evicted, is_sure};
 use crate::Probe;
 use crate::sys::descriptor_table::{hold, with_reopened};
 use crate::sys::process::PerProcess;
@@ -19,6 +19,9 @@ const MAX_PENDING: usize = 256;
 /// before and after the first. Each later pause is twice the last: 8 seconds altogether.
 const ATTEMPTS: u32 = 14;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
+/// The number of attempts if no page stayed and some may still be being read: half a second altogether. A readahead of
+/// this process takes less, and another program may read these pages.
+const UNSEEN_ATTEMPTS: u32 = 10;
 
 /// The evictions of this process that are repeated, and a notification that there is another one.
 static RETRIES: PerProcess<(Mutex<Retries>, Condvar)> = PerProcess::new();
@@ -39,6 +42,27 @@ struct Pending {
     attempts: u32,
     /// The time of the next attempt.
     next: Instant,
+}
+
+/// The result of an attempt to evict the pages of a closed file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    /// No page is left.
+    Evicted,
+    /// No page stayed, but some may be being read: [`Left::unseen`].
+    Unseen,
+    /// Some pages stayed, or a window is in use.
+    Stayed,
+}
+
+impl Outcome {
+    fn of(left: &Left) -> Outcome {
+        match left {
+            Left { stayed, .. } if !stayed.is_empty() => Outcome::Stayed,
+            Left { unseen, .. } if !unseen.is_empty() => Outcome::Unseen,
+            Left { .. } => Outcome::Evicted,
+        }
+    }
 }
 
 /// Windows that are to be evicted. Those of which pages stayed are evicted again later, also if it
@@ -86,23 +110,26 @@ impl Eviction {
         with_reopened(held.as_fd(), run).unwrap_or(false)
     }
 
-    /// Evicts what is left of the windows of a closed file that are not in use. Returns true if no page
-    /// stayed, and no window is in use.
-    fn attempt(&self, probe: &Probe<'_>) -> bool {
+    /// Evicts what is left of the windows of a closed file that are not in use.
+    fn attempt(&self, probe: &Probe<'_>) -> Outcome {
         if !self.file.is_here() {
-            return true;
+            return Outcome::Evicted;
         }
         let size = stat::size(probe.fd());
-        let (windows, unused) = {
+        let (size, windows, unused) = {
             let mut windows = self.file.lock();
             windows.size = size.unwrap_or(windows.size);
             windows.end_abandoned();
-            windows.take_left(&self.windows)
+            let (taken, unused) = windows.take_left(&self.windows);
+            (windows.size, taken, unused)
         };
-        let mut is_clean = unused;
+        let mut outcome = match unused {
+            true => Outcome::Evicted,
+            false => Outcome::Stayed,
+        };
         for (index, left) in windows {
-            let left = left.evict(probe);
-            is_clean &= left.stayed.is_empty();
+            let left = left.evict(probe, size);
+            outcome = outcome.max(Outcome::of(&left));
             let mut windows = self.file.lock();
             // A survey that was made meanwhile may have seen pages that are evicted now.
             windows.forgotten += 1;
@@ -112,7 +139,7 @@ impl Eviction {
                 windows.left.insert(index, left);
             }
         }
-        is_clean
+        outcome
     }
 
     /// Returns true if it evicts at most one window.
@@ -124,7 +151,7 @@ impl Eviction {
     /// [`retry_evictions`]. If this returns true, a worker has to run it.
     #[must_use]
     pub fn run_or_defer(self, probe: &Probe<'_>) -> bool {
-        if self.attempt(probe) && is_sure(probe) {
+        if self.attempt(probe) == Outcome::Evicted {
             self.file.give_up(&self.windows);
             return false;
         }
@@ -201,10 +228,15 @@ impl Pending {
     /// Evicts once. Returns `None` if it was the last attempt, or no page can stay.
     fn attempt(mut self) -> Option<Pending> {
         let eviction = self.eviction.clone();
-        let attempt = move |fd: &OwnedFd| Probe::new(fd).is_ok_and(|it| eviction.attempt(&it));
-        let is_clean = with_reopened(self.held.as_fd(), attempt).unwrap_or(false);
+        let attempt = move |fd: &OwnedFd| Probe::new(fd).map(|it| eviction.attempt(&it)).ok();
+        let outcome = with_reopened(self.held.as_fd(), attempt).flatten();
         self.attempts += 1;
-        if self.attempts == ATTEMPTS || is_clean {
+        let attempts = match outcome {
+            Some(Outcome::Evicted) => 0,
+            Some(Outcome::Unseen) => UNSEEN_ATTEMPTS,
+            Some(Outcome::Stayed) | None => ATTEMPTS,
+        };
+        if self.attempts >= attempts {
             self.eviction.file.give_up(&self.eviction.windows);
             return None;
         }

@@ -79,8 +79,12 @@ impl Left {
         self.stayed.is_empty() && self.unseen.is_empty()
     }
 
-    /// Evicts the pages. Returns those that are to be evicted again.
-    pub fn evict(mut self, probe: &Probe<'_>) -> Left {
+    pub fn ranges(&self) -> [&Ranges; 2] {
+        [&self.stayed, &self.unseen]
+    }
+
+    /// Evicts the pages of a file of `size` bytes. Returns those that are to be evicted again.
+    pub fn evict(mut self, probe: &Probe<'_>, size: u64) -> Left {
         let mut left = Left::default();
         self.unseen.iter().for_each(|it| self.stayed.add(it));
         for range in self.stayed.iter() {
@@ -96,7 +100,9 @@ impl Left {
                 let after = resident(probe, range.clone());
                 after.iter().for_each(|it| left.stayed.add(it));
             }
-            let unseen = before.gaps(range.clone());
+            // No page after the end of the file is being read.
+            let in_file = range.start..range.end.min(size.next_multiple_of(page_size()));
+            let unseen = before.gaps(in_file);
             unseen.for_each(|it| left.unseen.add(it));
         }
         left

@@ -97,8 +97,9 @@ impl Windows {
             missing.iter().for_each(|it| window.missing.add(it));
             // Pages that were left when the file was closed were not resident before.
             let left = self.left.get(&index).into_iter();
-            let stayed = left.flat_map(|left| left.stayed.within(gap.clone()));
-            stayed.for_each(|it| window.missing.add(it));
+            left.flat_map(Left::ranges)
+                .flat_map(|pages| pages.within(gap.clone()))
+                .for_each(|it| window.missing.add(it));
             window.surveyed = gap.end;
             window
                 .expires

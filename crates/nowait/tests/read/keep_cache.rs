@@ -20,7 +20,7 @@ use nowait::{File, Mode, OpenOptions};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use rustix::fs::{Advice, FlockOperation};
-use slowdisk::{Filesystem, TestMount};
+use slowdisk::{Filesystem, SlowDisk, TestMount};
 use test_support::pages::{Locked, are_reclaimed};
 use test_support::repeat::{Excuse, repeat};
 
@@ -455,6 +455,35 @@ fn a_long_readahead_leaves_no_pages() {
                 "the kernel reads far ahead: {farthest}"
             );
         });
+    }
+}
+
+/// On overlayfs, no call reports a page that is being read. The file is closed, or closed and opened again, before the
+/// disk has read what the kernel reads ahead.
+#[test]
+fn a_readahead_of_a_slow_disk_leaves_no_pages() {
+    slowdisk::require!(slowdisk::available());
+    slowdisk::require!(Filesystem::Overlay.available());
+    let disk = SlowDisk::builder().latency(Duration::from_millis(20));
+    let disk = disk.size(256 * MIB).build().expect("a slow disk");
+    let base = TestMount::on(&disk, Filesystem::Ext4).expect("a fresh filesystem");
+    fs::create_dir(base.path().join("lower")).expect("mkdir");
+    let Sample { content, .. } = Sample::new(&base.path().join("lower"), "file", 20 * MIB);
+    let mount = TestMount::overlay(base).expect("an overlay");
+    let path = mount.path().join("file");
+    let sample = Sample { path, content };
+    for backend in backends() {
+        let engine = Options::new().backend(backend).build().expect("an engine");
+        for again in [false, true] {
+            keeps(&sample, &BTreeSet::new(), || {
+                let read = || check(&open(&engine, &sample.path, false), &sample, 0, 300_000);
+                read();
+                if again {
+                    std::thread::sleep(Duration::from_millis(25));
+                    read();
+                }
+            });
+        }
     }
 }
 
