@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::file_windows::FileWindows;
-use super::pages::{Left, is_evicted, is_sure};
+use super::pages::{Late, Left, is_evicted, is_sure};
 use crate::Probe;
 use crate::sys::descriptor_table::{hold, with_reopened};
 use crate::sys::process::PerProcess;
@@ -19,8 +19,8 @@ const MAX_PENDING: usize = 256;
 /// before and after the first. Each later pause is twice the last: 8 seconds altogether.
 const ATTEMPTS: u32 = 14;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
-/// The number of attempts if no page stayed and some may still be being read: half a second altogether. A readahead of
-/// this process takes less, and another program may read these pages.
+/// The number of attempts if no page stayed and some may still be being read: half a second altogether. Few
+/// readaheads take longer.
 const UNSEEN_ATTEMPTS: u32 = 10;
 
 /// The evictions of this process that are repeated, and a notification that there is another one.
@@ -111,7 +111,7 @@ impl Eviction {
     }
 
     /// Evicts what is left of the windows of a closed file that are not in use.
-    fn attempt(&self, probe: &Probe<'_>) -> Outcome {
+    fn attempt(&self, probe: &Probe<'_>, late: Late) -> Outcome {
         if !self.file.is_here() {
             return Outcome::Evicted;
         }
@@ -128,7 +128,7 @@ impl Eviction {
             false => Outcome::Stayed,
         };
         for (index, left) in windows {
-            let left = left.evict(probe, size);
+            let left = left.evict(probe, size, late);
             outcome = outcome.max(Outcome::of(&left));
             let mut windows = self.file.lock();
             // A survey that was made meanwhile may have seen pages that are evicted now.
@@ -151,7 +151,7 @@ impl Eviction {
     /// [`retry_evictions`]. If this returns true, a worker has to run it.
     #[must_use]
     pub fn run_or_defer(self, probe: &Probe<'_>) -> bool {
-        if self.attempt(probe) == Outcome::Evicted {
+        if self.attempt(probe, Late::All) == Outcome::Evicted {
             self.file.give_up(&self.windows);
             return false;
         }
@@ -228,7 +228,11 @@ impl Pending {
     /// Evicts once. Returns `None` if it was the last attempt, or no page can stay.
     fn attempt(mut self) -> Option<Pending> {
         let eviction = self.eviction.clone();
-        let attempt = move |fd: &OwnedFd| Probe::new(fd).map(|it| eviction.attempt(&it)).ok();
+        let late = match self.attempts {
+            0 => Late::All,
+            _ => Late::ReadAhead,
+        };
+        let attempt = move |fd: &OwnedFd| Some(eviction.attempt(&Probe::new(fd).ok()?, late));
         let outcome = with_reopened(self.held.as_fd(), attempt).flatten();
         self.attempts += 1;
         let attempts = match outcome {

@@ -71,7 +71,58 @@ pub(super) struct Left {
     /// Those that were resident after it.
     pub stayed: Ranges,
     /// Those that mincore(2) has not reported, which may be being read.
-    pub unseen: Ranges,
+    pub unseen: Vec<Unseen>,
+}
+
+/// Pages that were not resident before an attempt. The kernel may be reading the first of them ahead.
+#[derive(Clone, Debug)]
+pub(super) struct Unseen {
+    range: Range<u64>,
+    /// The evicted pages before them in their window.
+    before: Option<Range<u64>>,
+}
+
+/// The pages of [`Unseen`] that are evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Late {
+    /// All that are resident.
+    All,
+    /// Those that the kernel has read ahead.
+    ReadAhead,
+}
+
+impl Unseen {
+    /// The pages that the kernel has read ahead since: they begin where the evicted pages end. If one of those is
+    /// resident again, another program has read it, and those after it.
+    fn read_ahead(&self, resident: &Ranges) -> Option<Range<u64>> {
+        let first = resident.within(self.range.clone()).next()?;
+        let by_others = resident.within(self.before.clone()?).next().is_some();
+        (first.start == self.range.start && !by_others).then_some(first)
+    }
+
+    /// Evicts the pages that are resident by now.
+    fn evict(self, probe: &Probe<'_>, late: Late, left: &mut Left) {
+        let Unseen { range, before } = &self;
+        let start = before.as_ref().map_or(range.start, |it| it.start);
+        let resident = resident(probe, start..range.end);
+        let late: Vec<Range<u64>> = match late {
+            Late::All => resident.within(range.clone()).collect(),
+            Late::ReadAhead => self.read_ahead(&resident).into_iter().collect(),
+        };
+        let mut unseen = self;
+        for range in late {
+            evict_resident(probe, &range, &mut left.stayed);
+            if range.start == unseen.range.start {
+                unseen = Unseen {
+                    range: range.end..unseen.range.end,
+                    before: Some(range),
+                };
+            }
+        }
+        if !unseen.range.is_empty() {
+            left.unseen.push(unseen);
+        }
+    }
 }
 
 impl Left {
@@ -79,14 +130,19 @@ impl Left {
         self.stayed.is_empty() && self.unseen.is_empty()
     }
 
-    pub fn ranges(&self) -> [&Ranges; 2] {
-        [&self.stayed, &self.unseen]
+    /// The pages of a surveyed part that were not resident before the file was used, and are now.
+    pub fn arrived(&self, part: &Range<u64>, missing: &Ranges) -> Ranges {
+        let resident: Ranges = missing.gaps(part.clone()).collect();
+        let read_ahead = self.unseen.iter().filter_map(|it| it.read_ahead(&resident));
+        self.stayed.within(part.clone()).chain(read_ahead).collect()
     }
 
     /// Evicts the pages of a file of `size` bytes. Returns those that are to be evicted again.
-    pub fn evict(mut self, probe: &Probe<'_>, size: u64) -> Left {
+    pub fn evict(self, probe: &Probe<'_>, size: u64, late: Late) -> Left {
         let mut left = Left::default();
-        self.unseen.iter().for_each(|it| self.stayed.add(it));
+        for unseen in self.unseen {
+            unseen.evict(probe, late, &mut left);
+        }
         for range in self.stayed.iter() {
             if is_sure(probe) {
                 if !is_evicted(probe, range.clone()) {
@@ -95,17 +151,25 @@ impl Left {
                 continue;
             }
             // The pages that were resident are not being read.
-            let before = resident(probe, range.clone());
-            if !is_evicted(probe, range.clone()) {
-                let after = resident(probe, range.clone());
-                after.iter().for_each(|it| left.stayed.add(it));
-            }
+            let resident = resident(probe, range.clone());
+            evict_resident(probe, &range, &mut left.stayed);
             // No page after the end of the file is being read.
             let in_file = range.start..range.end.min(size.next_multiple_of(page_size()));
-            let unseen = before.gaps(in_file);
-            unseen.for_each(|it| left.unseen.add(it));
+            let unseen = |gap: Range<u64>| Unseen {
+                before: resident.within(range.start..gap.start).last(),
+                range: gap,
+            };
+            left.unseen.extend(resident.gaps(in_file).map(unseen));
         }
         left
+    }
+}
+
+/// Evicts a range, and adds the pages that stayed.
+fn evict_resident(probe: &Probe<'_>, range: &Range<u64>, stayed: &mut Ranges) {
+    if !is_evicted(probe, range.clone()) {
+        let after = resident(probe, range.clone());
+        after.iter().for_each(|it| stayed.add(it));
     }
 }
 

@@ -96,10 +96,10 @@ impl Windows {
         if window.surveyed == gap.start {
             missing.iter().for_each(|it| window.missing.add(it));
             // Pages that were left when the file was closed were not resident before.
-            let left = self.left.get(&index).into_iter();
-            left.flat_map(Left::ranges)
-                .flat_map(|pages| pages.within(gap.clone()))
-                .for_each(|it| window.missing.add(it));
+            if let Some(left) = self.left.get(&index) {
+                let arrived = left.arrived(&gap, missing);
+                arrived.iter().for_each(|it| window.missing.add(it));
+            }
             window.surveyed = gap.end;
             window
                 .expires
@@ -242,7 +242,7 @@ impl Windows {
             }
             let ranges = self.ranges(&[*index]);
             let stayed = ranges.into_iter().map(|(range, _)| range).collect();
-            let unseen = Ranges::default();
+            let unseen = Vec::new();
             let left = Left { stayed, unseen };
             self.set_busy(*index);
             self.known.remove(index);
@@ -293,7 +293,7 @@ impl Windows {
     pub fn give_up(&mut self, indices: &[u64]) {
         for index in indices {
             if let Some(left) = self.left.get_mut(index) {
-                left.unseen = Ranges::default();
+                left.unseen = Vec::new();
             }
         }
         self.left.retain(|_, left| !left.stayed.is_empty());
