@@ -30,7 +30,7 @@ pub struct Queue {
     pub opened: u64,
     /// The number of names in [`FilesOfDirectory::opened_before`] of all directories.
     pub opened_before: usize,
-    /// The number of these that had been read.
+    /// The number of files that were read before the program has opened them.
     pub used: u64,
     /// The number of files that were read, and not used when the program left their directories.
     pub wasted: u64,
@@ -105,6 +105,16 @@ impl Queue {
         {
             self.queue.remove(at);
             self.queue.push_front(directory);
+        }
+    }
+
+    /// Closes the roots of all directories: no more of their files are read.
+    pub fn close_roots(&mut self) {
+        self.queue.clear();
+        for directory in self.directories.values_mut() {
+            directory.root = None;
+            directory.unread = Vec::new();
+            directory.is_queued = false;
         }
     }
 
@@ -276,8 +286,8 @@ impl Queue {
                 && self.outstanding < limit
                 && let Some((name, id)) = directory.unread.pop()
             {
-                let Some(file) = self.files.get_mut(&id) else {
-                    // The program has opened the file already.
+                // The program has opened the file already, or it was taken before: two walks may have found it.
+                let Some(file) = self.files.get_mut(&id).filter(|file| file.read == 0) else {
                     continue;
                 };
                 if let Some(last) = self.last.as_ref().filter(|it| it.0 == file.directory)

@@ -247,13 +247,7 @@ impl Files {
     /// Reads no more in the directories that were found until now, so that the program can unmount
     /// their filesystems.
     pub fn let_go(&self) {
-        let mut state = self.state();
-        state.queue.clear();
-        for directory in state.directories.values_mut() {
-            directory.root = None;
-            directory.unread = Vec::new();
-            directory.is_queued = false;
-        }
+        self.state().close_roots();
     }
 
     /// Starts or wakes a thread if there is something to read. That thread wakes the next one.
@@ -313,8 +307,8 @@ impl Files {
                 self.end_readahead();
             }
         }
-        state.directories.clear();
-        state.queue.clear();
+        // Files that were read are still counted as used when the program opens them.
+        state.close_roots();
         state.threads -= 1;
         drop(state);
         self.0.changed.notify_all();

@@ -275,6 +275,46 @@ fn readahead_ends_if_most_files_are_wasted() {
     assert!(read > 32, "{read}");
 }
 
+/// The last thread of a readahead that has ended gives its roots back. The program opens more files later.
+#[test]
+fn files_that_were_read_are_used_after_the_end_of_readahead() {
+    let (directory, mut ids) = directory(50);
+    ids.sort_unstable();
+    let files = within(1 << 30);
+    find(&files, &directory);
+    ids[..8].iter().for_each(|id| files.opened(*id));
+    wait_for("the last file", || is_read(&files, ids[49]));
+    files.end_readahead();
+    wait_for("the threads", || files.state().threads == 0);
+    let stat = rustix::fs::stat(directory.path()).unwrap();
+    let id = (stat.st_dev, stat.st_ino);
+    let before = files.summary().used;
+    for n in 40..50 {
+        assert!(files.opened_name(id, Path::new(&format!("f{n}"))));
+    }
+    assert_eq!(files.summary().used - before, 10 * 4096);
+    let state = files.state();
+    assert!(state.directories.values().all(|it| it.root.is_none()));
+}
+
+/// The program opens a file, and a second walk finds it again.
+#[test]
+fn a_file_that_two_walks_have_found_is_read_once() {
+    let (directory, mut ids) = directory(20);
+    ids.sort_unstable();
+    let files = within(0);
+    find(&files, &directory);
+    ids[10..19].iter().for_each(|id| files.opened(*id));
+    find(&files, &directory);
+    ids[..8].iter().for_each(|id| files.opened(*id));
+    while take_all(&files) > 0 {}
+    let state = files.state();
+    let read: u64 = state.files.values().map(|file| file.read).sum();
+    assert_eq!(state.outstanding, read);
+    let ahead: u64 = state.directories.values().map(|it| it.ahead).sum();
+    assert_eq!(ahead * 4096, read);
+}
+
 /// tar(1) reads the directories in a directory before the files that come later there.
 #[test]
 fn the_files_of_a_directory_are_used_after_those_of_the_directories_in_it() {
