@@ -1,5 +1,5 @@
-//! Compares the program's speed in directories that were read ahead with its speed in those that
-//! were left alone.
+//! Compares the program's speed in directories that were read ahead with its speed in control directories, where
+//! nothing is read ahead.
 
 use std::time::Duration;
 

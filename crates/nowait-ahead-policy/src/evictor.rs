@@ -363,7 +363,8 @@ impl State {
         let is_large = |id| files.get(&id).is_some_and(SurveyedFile::is_large);
         let uses = self.processes.uses(is_large);
         let took = began.elapsed();
-        // Files that are not in use: all events of what was read were told before.
+        // The library sends the survey of a part before the program reads it. After this call, the surveys of all
+        // files that are not in use have arrived.
         self.just_opened.clear();
         reader.read_after(Duration::ZERO, began + LONGEST, |event| self.handle(event));
         let mut leases = Leases::now();
@@ -394,8 +395,8 @@ impl State {
         took
     }
 
-    /// Evicts the rest. Pages that are written already are not waited for: another process uses them. Only those of files that were
-    /// read ahead may still be read by the disk.
+    /// Evicts the rest. Clean pages are tried eight times: those that stay are in use by another process. The files that
+    /// were read ahead are tried for two seconds, because the disk may still be reading them.
     fn finish(&mut self, deadline: Instant) {
         const ROUNDS: u32 = 7;
         const READS: Duration = Duration::from_secs(2);

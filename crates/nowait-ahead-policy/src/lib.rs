@@ -10,7 +10,7 @@
 //!
 //! # Files
 //!
-//! A file imports only from files below it.
+//! No two files import from each other.
 //!
 //! ```text
 //!  readahead    all of it together
@@ -20,7 +20,6 @@
 //!  surveyed_file    a file of it
 //!  renamed      files that are not at their paths
 //!  surveyed     what surveys have found about its pages
-//!  ranges       ranges of bytes
 //!  learner      what a program uses
 //!  process      opens the directories that an event names
 //!  trees        the walks, and how long they wait for the program

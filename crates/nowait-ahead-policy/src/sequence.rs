@@ -1,7 +1,7 @@
 //! The order in which a program opens the files of a directory.
 //!
 //! A [`Sequence`] counts the steps of the program forwards and backwards: by inode number, by name, and in the listing. The
-//! square of the difference is the number of files that may be ahead. A program that picks files at random has a difference
+//! square of the difference is the number of files that may be read before the program opens them. A program that picks files at random has a difference
 //! near 0.
 
 /// The steps of a program from one file of a directory to the next.

@@ -210,9 +210,11 @@ impl SurveyedFile {
         left.is_none() || self.is_clean()
     }
 
-    /// Evicts all pages that were missing. Returns what was there before, or `None` if the file
-    /// cannot be opened any more. If the program `is_over`, dirty pages are written, and what is
-    /// left is returned.
+    /// Evicts the pages that were not resident when the file was surveyed. Returns which of them were resident
+    /// before. `None` if the file cannot be opened, or the kernel does not report residency.
+    ///
+    /// While the program runs, a file with dirty pages is not evicted. If the program `is_over`, the kernel begins to
+    /// write them, and the pages that are resident afterwards are returned.
     pub fn evict_all(&mut self, is_over: bool) -> Option<Left> {
         let fd = &self.open()?;
         let stat = stat(fd)?;

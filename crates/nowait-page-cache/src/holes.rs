@@ -52,6 +52,28 @@ pub fn hole_from(file: impl AsFd, from: u64) -> u64 {
     }
 }
 
+/// Takes the next part with data from the beginning of a range. It has at most `most` bytes, and no hole if the file
+/// `is_sparse`. `None` if the rest of the range is a hole, or it is empty.
+pub fn take_window(
+    file: impl AsFd,
+    range: &mut Range<u64>,
+    is_sparse: bool,
+    most: u64,
+) -> Option<Range<u64>> {
+    if is_sparse {
+        range.start = data_from(&file, range.start).min(range.end);
+    }
+    let mut window = range.start..range.end.min(range.start.saturating_add(most));
+    if window.is_empty() {
+        return None;
+    }
+    if is_sparse {
+        window.end = window.end.min(hole_from(&file, window.start));
+    }
+    range.start = window.end;
+    Some(window)
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::FileExt;
@@ -70,6 +92,16 @@ mod tests {
         file.sync_all().unwrap();
         let end = (10 << 20) + 9;
         assert_eq!(ranges(), [1 << 20..(1 << 20) + 4096, 10 << 20..end]);
+        let mut range = 1..end;
+        let mut take = |most| take_window(&file, &mut range, true, most);
+        assert_eq!(take(1024), Some(1 << 20..(1 << 20) + 1024));
+        assert_eq!(take(1 << 30), Some((1 << 20) + 1024..(1 << 20) + 4096));
+        assert_eq!(take(1 << 30), Some(10 << 20..end));
+        assert_eq!(take(1 << 30), None);
+        let mut hole = 0..1 << 20;
+        assert_eq!(take_window(&file, &mut hole, true, 4096), None);
+        assert!(hole.is_empty());
+        assert_eq!(take_window(&file, &mut (0..9), false, 5), Some(0..5));
         file.write_all_at(&vec![1; end as usize], 0).unwrap();
         assert_eq!(ranges(), std::iter::once(0..end).collect::<Vec<_>>());
     }

@@ -11,8 +11,8 @@ use crate::sys::page_cache::cachestat;
 use crate::sys::stat::{self, Shape};
 
 /// Filesystems whose files may be served from the pages of other files, which cachestat(2) does not
-/// count. EROFS does that if it is mounted with `inode_share` (Linux 7.0). Its other mounts are not
-/// told apart, because a query of mincore(2) on a mapping that is kept costs no more.
+/// count. EROFS does that if it is mounted with `inode_share` (Linux 7.0). mincore(2) is used on its
+/// other mounts, too: on a mapping that is kept, it takes about a microsecond, and less than a look at the mount's options.
 const LAYERED: [u64; 3] = [magic::OVERLAYFS, magic::FUSE, magic::EROFS];
 
 /// The residency source of a file.

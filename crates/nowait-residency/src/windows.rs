@@ -6,8 +6,9 @@
 //!  end ───► more than IDLE windows that were used? ─► Eviction of those that were used least recently
 //!  close ─► Eviction of all windows ─► a page stayed? ─► that page again later, by `retry_evictions`
 //! ```
-//! A window is surveyed before its first use, and again after it was evicted. Pages that were
-//! resident then are not evicted. Without a survey nothing is evicted. The survey of a window
+//! To survey a window is to ask the kernel which of its pages are not resident, before this process uses it. A window is
+//! surveyed before its first use, and again after it was evicted. Pages that were resident then are not evicted. Without
+//! a survey nothing is evicted. The survey of a window
 //! without pages to evict is used for a second at most: other programs cache and evict pages, too.
 //!
 //! A window is not evicted while a read or write of it is in progress: pages that arrive later
@@ -22,7 +23,8 @@
 //! attempt, so a page that another program has cached between the two calls counts as one that stayed.
 //! mincore(2), unlike cachestat(2), does not report a page that is being read. With mincore(2) the pages
 //! of the file that were not resident before an attempt are evicted once more, a millisecond later. For half a
-//! second, those are that begin where what was read ends: the kernel has read them ahead for this process.
+//! second, [`retry_evictions`] evicts the pages that follow those which it has evicted: the kernel has read them ahead for
+//! this process.
 //!
 //! # Surveys without a lock
 //! A survey may wait for a filesystem on a network. Two threads may survey a window at the same

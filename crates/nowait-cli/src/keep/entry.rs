@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use nowait::residency::{Answer, Probe, Reason, page_size};
 use nowait_page_cache::{FileRef, OpenError, data_ranges};
-use rustix::fs::{Advice, Stat};
+use nowait_residency::windows::evict;
+use rustix::fs::Stat;
 use rustix::io::Errno;
 
 use super::lock::Lock;
@@ -201,13 +202,13 @@ impl Entry {
 }
 
 /// Drops the pages of a file from the page cache, except for the first `kept` bytes without holes.
-pub fn evict_behind(file: &FileRef, kept: u64, id: (u64, u64)) {
+pub fn evict_after(file: &FileRef, kept: u64, id: (u64, u64)) {
     if let Ok((file, stat)) = file.open()
         && (stat.st_dev, stat.st_ino) == id
     {
         let kept = beginning(data_ranges(&file, &stat), kept);
         let end = kept.last().map_or(0, |last| last.end);
-        let _ = rustix::fs::fadvise(&file, end, None, Advice::DontNeed);
+        let _ = evict(&file, &(end..u64::MAX));
     }
 }
 

@@ -108,8 +108,9 @@ pub struct Limits {
     pub bytes: u64,
     /// The number of mappings.
     pub mappings: usize,
-    /// The number of bytes that leave memory to other programs, and if these are too few for some file.
+    /// The bytes that may still be locked. The rest of the memory is for other programs.
     pub available: u64,
+    /// True if `available` was too small for some file.
     pub is_cut: bool,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use super::entry::{Entry, evict_behind, in_pages};
+use super::entry::{Entry, evict_after, in_pages};
 use super::files::Files;
 use super::lock::Limits;
 use super::root::Root;
@@ -15,11 +15,13 @@ use crate::size::Size;
 pub struct Plan {
     /// The limits of locking; `None` if nothing is to be locked.
     locking: Option<Limits>,
-    /// The bytes that may be kept, and that may be locked.
+    /// The bytes that may be kept: the budget, or less under memory pressure.
     limit: u64,
+    /// The bytes that may be locked.
     lockable: u64,
-    /// The bytes that are to be locked, and if more would be without `lockable`.
+    /// The bytes that the plan locks.
     locks: u64,
+    /// True if `lockable` was too small for some file.
     is_lock_cut: bool,
     /// All files fit into the limit, and take this much of it in whole pages.
     fits: Option<u64>,
@@ -69,7 +71,7 @@ impl Plan {
         }
     }
 
-    /// Divides the limit among the files, in their order, and lets the rest go. Of all files, `lockable`
+    /// Divides the limit among the files, in their order, and evicts and unlocks the rest. Of all files, `lockable`
     /// bytes are locked at most. Returns the files that are to be read or locked.
     pub fn make(&mut self, files: &mut Files, limit: u64, lockable: u64) -> Vec<Target> {
         let began = Instant::now();
@@ -119,7 +121,7 @@ impl Plan {
         self.is_lock_cut = locking.is_some_and(|left| left.is_cut);
         self.fits = (fits && self.locking.is_none()).then_some(limit - left);
         for (target, planned, id) in smaller {
-            evict_behind(&files.file(&target), planned, id);
+            evict_after(&files.file(&target), planned, id);
         }
         files.resized = false;
         let before = files.part;

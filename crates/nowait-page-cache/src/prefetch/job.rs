@@ -15,7 +15,7 @@ use nowait::residency::{Answer, Source, page_map, page_size, residency};
 use rustix::fs::Advice;
 
 use super::request::Request;
-use crate::holes::{data_from, hole_from};
+use crate::holes::take_window;
 
 /// The size of a window in bytes.
 const WINDOW: u64 = 256 << 20;
@@ -234,25 +234,16 @@ impl Job {
     /// The next range without holes, at most [`WINDOW`] long.
     fn next_window(&mut self) -> Option<Range<u64>> {
         while let Some(unqueried) = self.unqueried.front_mut() {
-            if self.sparse {
-                let data = data_from(&self.handle, unqueried.start).min(unqueried.end);
-                self.sums.holes += data - unqueried.start;
-                unqueried.start = data;
-            }
-            if unqueried.is_empty() {
-                self.unqueried.pop_front();
-                continue;
-            }
-            let mut window =
-                unqueried.start..unqueried.end.min(unqueried.start.saturating_add(WINDOW));
-            if self.sparse {
-                window.end = window.end.min(hole_from(&self.handle, window.start));
-            }
-            unqueried.start = window.end;
+            let start = unqueried.start;
+            let window = take_window(&self.handle, unqueried, self.sparse, WINDOW);
+            let data = window.as_ref().map_or(unqueried.start, |it| it.start);
+            self.sums.holes += data - start;
             if unqueried.is_empty() {
                 self.unqueried.pop_front();
             }
-            return Some(window);
+            if window.is_some() {
+                return window;
+            }
         }
         None
     }

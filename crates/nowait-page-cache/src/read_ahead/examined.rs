@@ -3,18 +3,18 @@
 use std::borrow::Cow;
 use std::fs::File;
 use std::iter;
-use std::num::NonZero;
 use std::ops::Range;
 use std::path::Path;
 
 use nowait::Handle;
 use nowait::residency::{Answer, Probe, Reason, page_size};
-use rustix::fs::{Advice, SeekFrom, Stat, major, minor};
+use rustix::fs::{SeekFrom, Stat, major, minor};
 
 use crate::file_ref::{FileRef, OpenError, waiting};
-use crate::holes::{data_from, hole_from};
+use crate::holes::take_window;
 use crate::stop::Stop;
 use nowait_residency::ranges::Ranges;
+use nowait_residency::windows::evict;
 
 /// The number of bytes that are queried at once. It bounds the memory of a query.
 const WINDOW: u64 = 256 << 20;
@@ -63,19 +63,10 @@ impl Examined {
         let whole = Ranges::from_iter(iter::once(0..size));
         let probe = Probe::new(&opened)?;
         for range in bytes.unwrap_or(&whole).iter() {
-            let (mut at, end) = (range.start, range.end.min(size));
-            while at < end && !stop.asked() {
-                if is_sparse {
-                    at = data_from(&opened, at);
-                }
-                let mut window = at..end.min(at.saturating_add(WINDOW));
-                if window.is_empty() {
-                    break;
-                }
-                if is_sparse {
-                    window.end = window.end.min(hole_from(&opened, at));
-                }
-                at = window.end;
+            let mut rest = range.start..range.end.min(size);
+            while !stop.asked()
+                && let Some(window) = take_window(&opened, &mut rest, is_sparse, WINDOW)
+            {
                 examined.query(&probe, window)?;
             }
         }
@@ -186,9 +177,8 @@ impl Examined {
         for range in missing.iter() {
             // The whole of a page was missing. Parts of pages are not evicted.
             let start = range.start - range.start % page;
-            let len = NonZero::new(range.end.next_multiple_of(page) - start);
             // Pages that stay are no failure of the program.
-            let _ = rustix::fs::fadvise(&file, start, len, Advice::DontNeed);
+            let _ = evict(&file, &(start..range.end.next_multiple_of(page)));
         }
     }
 

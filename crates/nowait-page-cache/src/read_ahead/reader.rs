@@ -283,8 +283,8 @@ impl<'a> Reader<'a> {
     ///
     /// The program's position comes first. If the budget holds all missing bytes, what is before the
     /// position is read last. Otherwise a window ahead of the position is read, so that pages are
-    /// used before the kernel evicts them. As long as the program is not seen, the budget is the
-    /// window.
+    /// used before the kernel evicts them. Until the `Follower` has seen the
+    /// program use a file, the window is as long as the budget.
     fn next_place(&self, files: &Files) -> Option<Place> {
         let position = files.position.unwrap_or_default();
         let ahead = files.unread_from(position);

@@ -15,8 +15,8 @@ use crate::sys::stat;
 
 /// The files that are closed and have pages that could not be evicted yet. Each has a descriptor.
 const MAX_PENDING: usize = 256;
-/// The number of attempts to evict pages that the kernel reads, writes or has locked, and the pause
-/// before and after the first. Each later pause is twice the last: 8 seconds altogether.
+/// The number of attempts to evict pages that the kernel reads or writes, or that a process has locked (mlock(2)), and
+/// the pause before and after the first. Each later pause is twice the last: 8 seconds altogether.
 const ATTEMPTS: u32 = 14;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// The number of attempts if no page stayed and some may still be being read: half a second altogether. Few

@@ -14,7 +14,7 @@ use crate::ranges::Ranges;
 /// The bytes that are evicted at once. Smaller windows read more from the device, because a window
 /// that is evicted too early is read again. It is a multiple of the greatest folio.
 pub const WINDOW: u64 = 8 << 20;
-/// The windows of a file that were used, are unused now, and are not yet evicted.
+/// The greatest number of windows of a file that are not in use and not yet evicted.
 const IDLE: usize = 8;
 /// The time for which the survey of a window without pages to evict is used.
 const MAX_AGE: Duration = Duration::from_secs(1);
@@ -63,7 +63,7 @@ pub(super) struct Window {
     pub last_use: u64,
     /// True if it was read or written since it was surveyed, and not only reached by readahead.
     used: bool,
-    /// True if pages of the missing ranges may be resident.
+    /// True if this process may have made pages of the missing ranges resident: the window is to be evicted.
     pub loose: bool,
     /// The time at which the survey of a window that is not loose is too old.
     expires: Option<Instant>,
