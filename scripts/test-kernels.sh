@@ -26,7 +26,7 @@ short_tests=(nowait read::bytes read::cached_read read::strict read::overlay rea
 # With --short: tests that are run on 6.1 and not on 6.12. They take minutes.
 short_without_6_12=(read::strict read::other_uid read::residency_calls read::hit_path)
 # With --short: those on the newest kernel.
-short_newest=(read::cached_read read::erofs engine::contract ring::restricted)
+short_newest=(read::cached_read read::erofs engine::contract ring::restricted mapping::process)
 
 # Programs that tests call. A program that this machine lacks is missing in the guest; its tests then skip.
 tools=(mkfs.ext4 mkfs.xfs mkfs.btrfs mkfs.erofs mount umount losetup fusermount3 setfattr getfattr chattr)

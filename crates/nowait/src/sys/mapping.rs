@@ -50,7 +50,8 @@ impl From<Errno> for NotReplaced {
 }
 
 /// Mappings that the library can give up at once. The number of mappings of a process is limited
-/// (`vm.max_map_count`). mremap(2) with `MREMAP_FIXED` fails if there is not room for six more.
+/// (`vm.max_map_count`). mremap(2) fails if there is not room for six more: with `MREMAP_FIXED`, and in Linux 7.2 also if it
+/// moves nothing.
 #[derive(Debug)]
 pub(crate) struct Spare {
     start: NonNull<libc::c_void>,
@@ -202,11 +203,11 @@ impl Region {
                 let bytes = std::slice::from_raw_parts_mut(copy.cast::<u8>(), len);
                 read_all(fd, bytes, range.start as u64)?;
                 mprotect(copy, len, MprotectFlags::READ)?;
+                drop(spare);
                 // It moves nothing, and fails if a sandbox denies mremap(2).
                 mremap(copy, len, len, MremapFlags::MAYMOVE)
             });
             let replaced = made.map_err(NotReplaced::from).and_then(|copy| {
-                drop(spare);
                 mremap_fixed(copy, len, len, MremapFlags::MAYMOVE, at).map_err(|_| {
                     self.torn.store(true, Ordering::Release);
                     NotReplaced::Torn

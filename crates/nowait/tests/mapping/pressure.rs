@@ -34,8 +34,9 @@ impl Group {
             true => (of_one, "memory.limit_in_bytes"),
             false => (Path::new("/sys/fs/cgroup"), "memory.max"),
         };
-        let group = Group(root.join(format!("nowait-mapping-{}", std::process::id())));
-        fs::create_dir(&group.0).ok()?;
+        let path = root.join(format!("nowait-mapping-{}", std::process::id()));
+        fs::create_dir(&path).ok()?;
+        let group = Group(path);
         fs::write(group.0.join(file), limit.to_string()).ok()?;
         Some(group)
     }
