@@ -22,9 +22,9 @@
 //! may have been cached by another program since. It is asked which pages stayed right after each
 //! attempt, so a page that another program has cached between the two calls counts as one that stayed.
 //! mincore(2), unlike cachestat(2), does not report a page that is being read. With mincore(2) the pages
-//! of the file that were not resident before an attempt are evicted once more, a millisecond later. For half a
-//! second, [`retry_evictions`] evicts the pages that follow those which it has evicted: the kernel has read them ahead for
-//! this process.
+//! of the file that were not resident before an attempt are evicted again within five milliseconds. For half a
+//! second, [`retry_evictions`] evicts the pages that follow those which it has evicted, in the same window: the kernel may
+//! have read them ahead for this process.
 //!
 //! # Surveys without a lock
 //! A survey may wait for a filesystem on a network. Two threads may survey a window at the same

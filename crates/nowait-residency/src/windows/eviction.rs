@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::file_windows::FileWindows;
-use super::pages::{Late, Left, is_evicted, is_sure};
+use super::pages::{is_evicted, is_sure};
 use crate::Probe;
 use crate::sys::descriptor_table::{hold, with_reopened};
 use crate::sys::process::PerProcess;
@@ -19,10 +19,6 @@ const MAX_PENDING: usize = 256;
 /// the pause before and after the first. Each later pause is twice the last: 8 seconds altogether.
 const ATTEMPTS: u32 = 14;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
-/// The number of attempts if no page stayed and some may still be being read: half a second altogether. Few
-/// readaheads take longer.
-const UNSEEN_ATTEMPTS: u32 = 10;
-
 /// The evictions of this process that are repeated, and a notification that there is another one.
 static RETRIES: PerProcess<(Mutex<Retries>, Condvar)> = PerProcess::new();
 
@@ -42,27 +38,6 @@ struct Pending {
     attempts: u32,
     /// The time of the next attempt.
     next: Instant,
-}
-
-/// The result of an attempt to evict the pages of a closed file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Outcome {
-    /// No page is left.
-    Evicted,
-    /// No page stayed, but some may be being read: [`Left::unseen`].
-    Unseen,
-    /// Some pages stayed, or a window is in use.
-    Stayed,
-}
-
-impl Outcome {
-    fn of(left: &Left) -> Outcome {
-        match left {
-            Left { stayed, .. } if !stayed.is_empty() => Outcome::Stayed,
-            Left { unseen, .. } if !unseen.is_empty() => Outcome::Unseen,
-            Left { .. } => Outcome::Evicted,
-        }
-    }
 }
 
 /// Windows that are to be evicted. Those of which pages stayed are evicted again later, also if it
@@ -110,10 +85,11 @@ impl Eviction {
         with_reopened(held.as_fd(), run).unwrap_or(false)
     }
 
-    /// Evicts what is left of the windows of a closed file that are not in use.
-    fn attempt(&self, probe: &Probe<'_>, late: Late) -> Outcome {
+    /// Evicts what is left of the windows of a closed file that are not in use. Returns true if no window is in use,
+    /// no page stayed, and none may be being read.
+    fn attempt(&self, probe: &Probe<'_>) -> bool {
         if !self.file.is_here() {
-            return Outcome::Evicted;
+            return true;
         }
         let size = stat::size(probe.fd());
         let (size, windows, unused) = {
@@ -123,13 +99,10 @@ impl Eviction {
             let (taken, unused) = windows.take_left(&self.windows);
             (windows.size, taken, unused)
         };
-        let mut outcome = match unused {
-            true => Outcome::Evicted,
-            false => Outcome::Stayed,
-        };
+        let mut is_clean = unused;
         for (index, left) in windows {
-            let left = left.evict(probe, size, late);
-            outcome = outcome.max(Outcome::of(&left));
+            let left = left.evict(probe, size);
+            is_clean &= left.is_empty();
             let mut windows = self.file.lock();
             // A survey that was made meanwhile may have seen pages that are evicted now.
             windows.forgotten += 1;
@@ -139,7 +112,7 @@ impl Eviction {
                 windows.left.insert(index, left);
             }
         }
-        outcome
+        is_clean
     }
 
     /// Returns true if it evicts at most one window.
@@ -151,7 +124,7 @@ impl Eviction {
     /// [`retry_evictions`]. If this returns true, a worker has to run it.
     #[must_use]
     pub fn run_or_defer(self, probe: &Probe<'_>) -> bool {
-        if self.attempt(probe, Late::All) == Outcome::Evicted {
+        if self.attempt(probe) {
             self.file.give_up(&self.windows);
             return false;
         }
@@ -228,19 +201,10 @@ impl Pending {
     /// Evicts once. Returns `None` if it was the last attempt, or no page can stay.
     fn attempt(mut self) -> Option<Pending> {
         let eviction = self.eviction.clone();
-        let late = match self.attempts {
-            0 => Late::All,
-            _ => Late::ReadAhead,
-        };
-        let attempt = move |fd: &OwnedFd| Some(eviction.attempt(&Probe::new(fd).ok()?, late));
-        let outcome = with_reopened(self.held.as_fd(), attempt).flatten();
+        let attempt = move |fd: &OwnedFd| Probe::new(fd).is_ok_and(|it| eviction.attempt(&it));
+        let is_clean = with_reopened(self.held.as_fd(), attempt).unwrap_or(false);
         self.attempts += 1;
-        let attempts = match outcome {
-            Some(Outcome::Evicted) => 0,
-            Some(Outcome::Unseen) => UNSEEN_ATTEMPTS,
-            Some(Outcome::Stayed) | None => ATTEMPTS,
-        };
-        if self.attempts >= attempts {
+        if self.attempts == ATTEMPTS || is_clean {
             self.eviction.file.give_up(&self.eviction.windows);
             return None;
         }

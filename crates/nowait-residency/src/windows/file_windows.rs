@@ -67,7 +67,9 @@ impl FileWindows {
 
     /// Ends the attempts to evict pages of these windows. Forgets the file if it has no users.
     pub(super) fn give_up(&self, indices: &[u64]) {
-        self.lock().give_up(indices);
+        if !self.lock().give_up(indices) {
+            return;
+        }
         let mut files = files();
         let is_unused = |(file, users): &(Arc<FileWindows>, usize)| {
             *users == 0 && std::ptr::eq(Arc::as_ptr(file), self)

@@ -3,6 +3,7 @@
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise};
 
@@ -77,49 +78,57 @@ pub(super) struct Left {
 /// Pages that were not resident before an attempt. The kernel may be reading the first of them ahead.
 #[derive(Clone, Debug)]
 pub(super) struct Unseen {
+    /// The time of the attempt.
+    since: Instant,
     range: Range<u64>,
     /// The evicted pages before them in their window.
     before: Option<Range<u64>>,
 }
 
-/// The pages of [`Unseen`] that are evicted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Late {
-    /// All that are resident.
-    All,
-    /// Those that the kernel has read ahead.
-    ReadAhead,
-}
+/// The time for which all late pages are taken for those of this process.
+const AT_ONCE: Duration = Duration::from_millis(5);
+/// The time for which a readahead of this process is waited for. Few take longer.
+const UNSEEN: Duration = Duration::from_millis(500);
 
 impl Unseen {
-    /// The pages that the kernel has read ahead since: they begin where the evicted pages end. If one of those is
+    /// The pages that the kernel may have read ahead since: they begin where the evicted pages end. If one of those is
     /// resident again, another program has read it, and those after it.
     fn read_ahead(&self, resident: &Ranges) -> Option<Range<u64>> {
+        if self.since.elapsed() > UNSEEN {
+            return None;
+        }
         let first = resident.within(self.range.clone()).next()?;
         let by_others = resident.within(self.before.clone()?).next().is_some();
         (first.start == self.range.start && !by_others).then_some(first)
     }
 
     /// Evicts the pages that are resident by now.
-    fn evict(self, probe: &Probe<'_>, late: Late, left: &mut Left) {
-        let Unseen { range, before } = &self;
+    fn evict(self, probe: &Probe<'_>, left: &mut Left) {
+        let Unseen {
+            since,
+            range,
+            before,
+        } = &self;
         let start = before.as_ref().map_or(range.start, |it| it.start);
         let resident = resident(probe, start..range.end);
-        let late: Vec<Range<u64>> = match late {
-            Late::All => resident.within(range.clone()).collect(),
-            Late::ReadAhead => self.read_ahead(&resident).into_iter().collect(),
+        let is_new = since.elapsed() < AT_ONCE;
+        let late: Vec<Range<u64>> = match is_new {
+            true => resident.within(range.clone()).collect(),
+            false => self.read_ahead(&resident).into_iter().collect(),
         };
         let mut unseen = self;
         for range in late {
             evict_resident(probe, &range, &mut left.stayed);
             if range.start == unseen.range.start {
                 unseen = Unseen {
+                    since: unseen.since,
                     range: range.end..unseen.range.end,
                     before: Some(range),
                 };
             }
         }
-        if !unseen.range.is_empty() {
+        let is_followed = unseen.before.is_some() && unseen.since.elapsed() <= UNSEEN;
+        if !unseen.range.is_empty() && (is_new || is_followed) {
             left.unseen.push(unseen);
         }
     }
@@ -138,10 +147,10 @@ impl Left {
     }
 
     /// Evicts the pages of a file of `size` bytes. Returns those that are to be evicted again.
-    pub fn evict(self, probe: &Probe<'_>, size: u64, late: Late) -> Left {
+    pub fn evict(self, probe: &Probe<'_>, size: u64) -> Left {
         let mut left = Left::default();
         for unseen in self.unseen {
-            unseen.evict(probe, late, &mut left);
+            unseen.evict(probe, &mut left);
         }
         for range in self.stayed.iter() {
             if is_sure(probe) {
@@ -152,11 +161,16 @@ impl Left {
             }
             // The pages that were resident are not being read.
             let resident = resident(probe, range.clone());
-            evict_resident(probe, &range, &mut left.stayed);
+            let mut stayed = Ranges::default();
+            evict_resident(probe, &range, &mut stayed);
+            let evicted = resident.without(&stayed);
+            stayed.iter().for_each(|it| left.stayed.add(it));
             // No page after the end of the file is being read.
             let in_file = range.start..range.end.min(size.next_multiple_of(page_size()));
+            let since = Instant::now();
             let unseen = |gap: Range<u64>| Unseen {
-                before: resident.within(range.start..gap.start).last(),
+                since,
+                before: evicted.within(range.start..gap.start).last(),
                 range: gap,
             };
             left.unseen.extend(resident.gaps(in_file).map(unseen));

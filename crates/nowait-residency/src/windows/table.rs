@@ -289,14 +289,15 @@ impl Windows {
         }));
     }
 
-    /// Ends the attempts to evict pages of windows of a closed file.
-    pub fn give_up(&mut self, indices: &[u64]) {
+    /// Ends the attempts to evict pages of windows of a closed file. Returns true if no attempts are made for others.
+    pub fn give_up(&mut self, indices: &[u64]) -> bool {
         for index in indices {
             if let Some(left) = self.left.get_mut(index) {
                 left.unseen = Vec::new();
             }
         }
-        self.left.retain(|_, left| !left.stayed.is_empty());
+        self.left.retain(|_, left| !left.is_empty());
+        self.left.keys().all(|index| indices.contains(index))
     }
 
     /// Stores the result of an eviction of windows that were not in use at the time `clock`.

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::future::Future;
 use std::io::ErrorKind;
+use std::num::NonZero;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -476,16 +477,34 @@ fn a_readahead_of_a_slow_disk_leaves_no_pages() {
     let sample = Sample { path, content };
     for backend in backends() {
         let engine = Options::new().backend(backend).build().expect("an engine");
-        for again in [false, true] {
-            keeps(&sample, &BTreeSet::new(), || {
-                let read = || check(&open(&engine, &sample.path, false), &sample, 0, 300_000);
-                read();
-                if again {
-                    std::thread::sleep(Duration::from_millis(25));
-                    read();
-                }
-            });
-        }
+        let read = || {
+            let file = open(&engine, &sample.path, false);
+            check(&file, &sample, 0, 300_000);
+            file
+        };
+        // The readahead is complete, or nearly.
+        let pause = || std::thread::sleep(Duration::from_millis(25));
+        keeps(&sample, &BTreeSet::new(), || drop(read()));
+        keeps(&sample, &BTreeSet::new(), || {
+            drop(read());
+            pause();
+            drop(read());
+        });
+        // A page that stays is none that another program has read. The disk is slow enough for the lock.
+        disk.set_latency(Duration::from_millis(150));
+        keeps(&sample, &BTreeSet::new(), || {
+            let first = read();
+            let end = (seen(&sample.path).last().expect("pages") + 1) * PAGE;
+            rustix::fs::fadvise(&first, end, NonZero::new(64 * PAGE), Advice::WillNeed)
+                .expect("fadvise");
+            let locked = Locked::new(&sample.path, std::iter::once(5 * PAGE..6 * PAGE));
+            drop(first);
+            std::thread::sleep(Duration::from_millis(200));
+            let second = read();
+            drop(locked);
+            drop(second);
+        });
+        disk.set_latency(Duration::from_millis(20));
     }
 }
 
