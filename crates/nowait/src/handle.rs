@@ -23,6 +23,7 @@ use crate::policy::readahead::Readahead;
 use crate::sys;
 use crate::sys::sync::{Mutex, MutexGuard, lock};
 use nowait_residency::Probe;
+use nowait_residency::magic;
 use nowait_residency::source_cache::SourceCache;
 
 /// An open file as operations hold it: the descriptor and the history of its reads.
@@ -45,6 +46,8 @@ struct Inner {
     /// True if reads and writes of the file may wait without limit.
     unbounded: bool,
     seekable: bool,
+    /// See [`Handle::fits_ring`].
+    fits_ring: bool,
     direct: bool,
     /// True if each write is synced (O_SYNC, O_DSYNC, or a mount with the option `sync`).
     syncs: bool,
@@ -165,12 +168,14 @@ impl Handle {
         let direct = flags.contains(OFlags::DIRECT);
         let alignment = if direct { Alignment::of(&fd) } else { Ok(None) };
         let alignment = alignment.ok().flatten().map(Box::new);
+        let seekable = identity.regular || sys::stat::is_seekable(fd.as_fd());
         let may_try = !direct && !filesystem.is_memory() && mode != Some(Mode::Strict);
         let inner = Arc::new(Inner {
             regular: identity.regular,
             ordinary: identity.regular && may_try,
             unbounded: !identity.bounded || filesystem.is_in_kernel(),
-            seekable: identity.regular || sys::stat::is_seekable(fd.as_fd()),
+            seekable,
+            fits_ring: seekable && filesystem.magic() != magic::FUSE,
             direct,
             served: filesystem.is_served(identity.looks_local),
             // O_DSYNC is one of the two bits of O_SYNC.
@@ -264,6 +269,14 @@ impl Handle {
     /// reads and writes fail with ESPIPE.
     pub fn is_seekable(&self) -> bool {
         self.0.seekable
+    }
+
+    /// Returns true if a ring reads and writes the file at offsets as pread(2) and pwrite(2) do. The ring ignores
+    /// offsets on pipes and sockets. After a short read of a FUSE file with `FOPEN_DIRECT_IO` it continues at the
+    /// wrong offset.
+    #[inline]
+    pub(crate) fn fits_ring(&self) -> bool {
+        self.0.fits_ring
     }
 
     /// Returns true if O_NONBLOCK is set now. Every holder of the open file can change it.

@@ -122,7 +122,15 @@ impl Op {
 
     /// Returns the operation itself, which gives access to what it owned.
     pub fn into_kind(self) -> Kind {
-        self.body.into_inner().kind
+        self.body.into_part(|body| body.kind)
+    }
+
+    /// Makes it an operation that has not begun. The program may submit it again.
+    pub(crate) fn restart(&mut self) {
+        self.body.progress = Progress::default();
+        if let Kind::Read(read) = &mut self.body.kind {
+            read.advance(0);
+        }
     }
 
     /// The name of the operation, as in errors.
@@ -132,18 +140,18 @@ impl Op {
 
     /// Returns the buffer of a [`Read`]. `None` for other operations.
     #[inline]
-    pub fn into_buffer(self) -> Option<Buffer> {
-        match self.body.into_inner().kind {
-            Kind::Read(read) => Some(read.into_buffer()),
+    pub fn into_buffer(mut self) -> Option<Buffer> {
+        match &mut self.body.kind {
+            Kind::Read(read) => Some(read.take_buffer()),
             _ => None,
         }
     }
 
     /// Returns the source of a [`Write`]. `None` for other operations.
     #[inline]
-    pub fn into_source(self) -> Option<Source> {
-        match self.body.into_inner().kind {
-            Kind::Write(write) => Some(write.into_source()),
+    pub fn into_source(mut self) -> Option<Source> {
+        match &mut self.body.kind {
+            Kind::Write(write) => Some(write.take_source()),
             _ => None,
         }
     }
@@ -164,7 +172,7 @@ macro_rules! kinds {
             #[inline]
             fn from(op: $name) -> Op {
                 Op {
-                    body: Reused::new(Body {
+                    body: Reused::new(|| Body {
                         kind: Kind::$name(op),
                         user_data: 0,
                         deadline: None,
@@ -178,14 +186,15 @@ macro_rules! kinds {
 
         impl sealed::FromOp for $name {
             fn from_op(op: Op) -> Option<$name> {
-                match op.body.into_inner().kind {
+                op.body.into_part(|body| match body.kind {
                     Kind::$name(op) => Some(op),
                     _ => None,
-                }
+                })
             }
         })*
 
         impl Kind {
+            #[inline]
             pub(crate) fn opcode(&self) -> u8 {
                 match self { $(Kind::$name(_) => $name::OPCODE),* }
             }
@@ -194,10 +203,12 @@ macro_rules! kinds {
                 match self { $(Kind::$name(_) => $name::NAME),* }
             }
 
+            #[inline]
             pub(crate) fn handle(&self) -> Option<&Handle> {
                 match self { $(Kind::$name(op) => op.handle()),* }
             }
 
+            #[inline(always)]
             pub(crate) fn sqe(&mut self, known: &Registered<'_>) -> squeue::Entry {
                 match self { $(Kind::$name(op) => op.sqe(known)),* }
             }
@@ -211,6 +222,7 @@ macro_rules! kinds {
                 match self { $(Kind::$name(op) => op.run()),* }
             }
 
+            #[inline]
             pub(crate) fn settle(&mut self, result: Result<usize, Errno>) -> Step {
                 match self { $(Kind::$name(op) => op.settle(result)),* }
             }
@@ -241,8 +253,10 @@ impl sealed::FromOp for Op {
 
 impl Kind {
     /// Returns true if the result is a number of bytes of file data.
+    #[inline]
     pub(crate) fn is_transfer(&self) -> bool {
-        self.transfer().is_some()
+        use Kind::{Read, Readv, Write, Writev};
+        matches!(self, Read(_) | Readv(_) | Write(_) | Writev(_))
     }
 
     /// Returns true if it transfers file data without any `RWF_*` flag.
@@ -251,6 +265,7 @@ impl Kind {
     }
 
     /// Returns true if the page cache may hold the data that it reads.
+    #[inline]
     pub(crate) fn may_be_cached(&self) -> bool {
         let reads = matches!(self, Kind::Read(_) | Kind::Readv(_));
         reads && !self.handle().is_some_and(Handle::is_direct)
@@ -258,6 +273,7 @@ impl Kind {
 
     /// Returns true if it may raise SIGPIPE, or SIGXFSZ with a limited file size, in the thread
     /// that runs it.
+    #[inline]
     pub(crate) fn may_signal(&self) -> bool {
         match self {
             Kind::Write(_) | Kind::Writev(_) => {
@@ -294,6 +310,7 @@ impl Kind {
     }
 
     /// The offset and the flags of an operation that transfers file data.
+    #[inline]
     fn transfer(&self) -> Option<(Offset, RwFlags)> {
         match self {
             Kind::Read(op) => Some((op.positional(), op.flagged())),
@@ -305,6 +322,7 @@ impl Kind {
     }
 
     /// The reason for refusing an operation that does not meet the alignment of O_DIRECT.
+    #[inline]
     pub(crate) fn misaligned(&self) -> Option<ErrorKind> {
         let needed = self.handle()?.alignment()?;
         match self {
@@ -329,6 +347,7 @@ impl Kind {
 
     /// Returns true if it is a buffered write that syncs. If the write itself need not wait, the
     /// kernel syncs in the thread that submits it, and waits there for the device.
+    #[inline]
     pub(crate) fn syncs_in_submission(&self) -> bool {
         let (Kind::Write(_) | Kind::Writev(_)) = self else {
             return false;
@@ -342,14 +361,13 @@ impl Kind {
     /// Returns true if the ring's form has the same effect as the system call. The effect differs
     /// in these cases:
     /// - Offset −1 means the file's own position, which the ring uses without the kernel's lock for
-    ///   it.
-    /// - The ring ignores offsets on pipes and sockets, and may wait despite O_NONBLOCK.
+    ///   it. On pipes and sockets it may wait despite O_NONBLOCK.
+    /// - Offsets on some files: [`Handle::fits_ring`].
     /// - The ring knows `HIPRI` only as a property of the whole ring.
     /// - The length of a range has 32 bits.
     /// - The ring opens a FIFO without its other end.
     /// - A statx by path occupies one of the few kernel workers, which a hung mount could hold.
-    /// - After a short read of a FUSE file with `FOPEN_DIRECT_IO` the ring continues at the wrong
-    ///   offset.
+    #[inline]
     pub(crate) fn fits_ring(&self) -> bool {
         match self {
             Kind::Fadvise(op) => return op.fits_ring(),
@@ -359,15 +377,17 @@ impl Kind {
             Kind::Call(_) => return false,
             _ => {}
         }
-        let seekable = || self.handle().is_none_or(Handle::is_seekable);
-        let fuse = |handle: &Handle| handle.filesystem().magic() == magic::FUSE;
-        match self.transfer() {
-            Some(_) if self.handle().is_some_and(fuse) => false,
-            Some((_, flags)) if flags.contains(RwFlags::HIPRI) => false,
-            Some((Some(offset), _)) => i64::try_from(offset).is_ok() && seekable(),
-            Some((None, _)) => !seekable() && !self.handle().is_some_and(Handle::is_nonblocking),
-            None => true,
-        }
+        let (Some((offset, flags)), Some(handle)) = (self.transfer(), self.handle()) else {
+            return true;
+        };
+        let fits = match offset {
+            Some(offset) => i64::try_from(offset).is_ok() && handle.fits_ring(),
+            None => {
+                let is_fuse = handle.filesystem().magic() == magic::FUSE;
+                !is_fuse && !handle.is_seekable() && !handle.is_nonblocking()
+            }
+        };
+        fits && !flags.contains(RwFlags::HIPRI)
     }
 }
 

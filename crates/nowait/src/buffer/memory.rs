@@ -1,7 +1,7 @@
 //! A buffer that an operation owns, and the memory that it returned when it was asked.
 //!
 //! ```text
-//!  new: asks once ─► address and length, remembered ─► the kernel ─► into_buffer: set_filled
+//!  new: asks once ─► address and length, remembered ─► the kernel ─► take_buffer: set_filled
 //!  └──────────── the calling thread ─────────────┘                   └─ the calling thread ──┘
 //! ```
 //!
@@ -14,7 +14,7 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use super::io_buf::{Buffer, IoBuf, IoBufMut, Source};
@@ -114,17 +114,18 @@ impl ReadMemory {
         self.filled = Some(n.min(self.len));
     }
 
-    /// Calls `set_filled`, and returns the buffer. A panic of the buffer propagates to the caller.
+    /// Calls `set_filled`, and returns the buffer. No memory is left. A panic of the buffer propagates to the caller.
     #[inline]
-    pub(crate) fn into_buffer(self) -> Buffer {
-        let memory = ManuallyDrop::new(self);
-        let Some(buffer) = memory.buffer else {
-            // SAFETY: the obligation of `RawMemory::new`, which made this memory.
-            return Box::new(unsafe { RawMemory::new(memory.start.as_ptr(), memory.len) });
+    pub(crate) fn take_buffer(&mut self) -> Buffer {
+        let len = std::mem::take(&mut self.len);
+        let Some(buffer) = self.buffer.take() else {
+            // SAFETY: the obligation of `RawMemory::new`, which made this memory. There are no bytes if the buffer was
+            // taken before.
+            return Box::new(unsafe { RawMemory::new(self.start.as_ptr(), len) });
         };
         // SAFETY: the pointer came from a box, and is not used after this.
         let mut buffer = unsafe { Box::from_raw(buffer.as_ptr()) };
-        if let Some(n) = memory.filled {
+        if let Some(n) = self.filled {
             // SAFETY: the caller of `fill` guaranteed that these bytes were written, through the
             // memory that `as_uninit` returned at its last call.
             unsafe { buffer.set_filled(n) };
@@ -203,15 +204,16 @@ impl WriteMemory {
         (unsafe { self.start.add(n) }.as_ptr(), self.len - n)
     }
 
-    /// Returns the source of the bytes.
+    /// Returns the source of the bytes. No bytes are left.
     #[inline]
-    pub(crate) fn into_source(self) -> Source {
-        let memory = ManuallyDrop::new(self);
-        match memory.source {
+    pub(crate) fn take_source(&mut self) -> Source {
+        let len = std::mem::take(&mut self.len);
+        match self.source.take() {
             // SAFETY: the pointer came from a box, and is not used after this.
             Some(source) => unsafe { Box::from_raw(source.as_ptr()) },
-            // SAFETY: the obligation of `RawMemory::new`, which made this memory.
-            None => Box::new(unsafe { RawMemory::new(memory.start.as_ptr(), memory.len) }),
+            // SAFETY: the obligation of `RawMemory::new`, which made this memory. There are no bytes if the source was
+            // taken before.
+            None => Box::new(unsafe { RawMemory::new(self.start.as_ptr(), len) }),
         }
     }
 }
@@ -286,7 +288,7 @@ mod tests {
         Given(start, room).receives(&rest);
         // SAFETY: as many bytes were just written.
         unsafe { memory.fill(n) };
-        memory.into_buffer()
+        memory.take_buffer()
     }
 
     #[test]
@@ -372,7 +374,7 @@ mod tests {
 
     #[test]
     fn what_was_not_filled_or_not_taken_back_is_freed() {
-        let unfilled = ReadMemory::new(Box::new(vec![7u8; 10])).into_buffer();
+        let unfilled = ReadMemory::new(Box::new(vec![7u8; 10])).take_buffer();
         assert_eq!(downcast::<Vec<u8>>(unfilled).unwrap(), []);
         let mut dropped = ReadMemory::new(Box::new(Vec::<u8>::with_capacity(10)));
         // SAFETY: no byte at all.
@@ -393,9 +395,9 @@ mod tests {
             let kernel = std::thread::spawn(move || given.gives(b"ytes"));
             assert_eq!(moved.piece().1, 5);
             assert_eq!(format!("{moved:?}"), "WriteMemory(5 bytes)");
-            let moved = *moved;
+            let mut moved = *moved;
             kernel.join().unwrap();
-            moved.into_source()
+            moved.take_source()
         }
         let vector = written(Box::new(b"bytes".to_vec()));
         assert_eq!(downcast_source::<Vec<u8>>(vector).unwrap(), b"bytes");

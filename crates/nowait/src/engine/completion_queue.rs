@@ -113,6 +113,11 @@ impl CompletionQueue {
         taken
     }
 
+    /// Returns true if there is a completion.
+    pub(crate) fn has_news(&self) -> bool {
+        !lock(&self.state).done.is_empty()
+    }
+
     /// Waits until there is a completion, or until `until`. May return early.
     pub(crate) fn wait(&self, until: Option<Instant>) {
         let state = lock(&self.state);

@@ -104,12 +104,14 @@ impl Core {
     /// The reason why an operation is invalid or not possible on this engine. A polled engine
     /// refuses all reads of a file without O_DIRECT, even if the page cache could serve some of
     /// them.
+    #[inline(always)]
     pub(super) fn refuses(&self, kind: &Kind) -> Option<ErrorKind> {
-        let direct = kind.handle().is_some_and(Handle::is_direct);
-        if self.policy.polled && kind.is_transfer() && !direct {
-            Some(ErrorKind::NeedsDirect)
-        } else {
-            kind.misaligned()
+        if !kind.is_transfer() {
+            return None;
+        }
+        match kind.handle().is_some_and(Handle::is_direct) {
+            true => kind.misaligned(),
+            false => self.policy.polled.then_some(ErrorKind::NeedsDirect),
         }
     }
 

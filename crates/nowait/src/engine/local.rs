@@ -196,8 +196,9 @@ impl LocalEngine {
                 self.tell();
                 Submit::Queued(ticket)
             }
-            CallerResult::Rest(op) => {
+            CallerResult::Rest(mut op) => {
                 self.core.policy.counters.count(Count::Full);
+                op.restart();
                 Submit::Full(op)
             }
         }
@@ -295,7 +296,7 @@ impl LocalEngine {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn queue(&mut self, op: Op) -> Ticket {
         self.ticket += 1;
         let ticket = Ticket(self.ticket);
@@ -307,7 +308,8 @@ impl LocalEngine {
         let request = Request::new(op, ticket, CompletionTarget::LOCAL);
         if let Some(why) = self.core.refuses(&request.op.body.kind) {
             let (request, outcome) = request.stop(why);
-            self.ready.push_back(request.finish(&self.core, outcome).1);
+            self.ready
+                .push_back(request.complete(&self.core, outcome, false));
             return ticket;
         }
         self.core.policy.counters.count(Count::Handoffs);
@@ -344,7 +346,9 @@ impl LocalEngine {
         let (ready, core) = (&mut self.ready, &self.core);
         let mut refused = Vec::new();
         act(ring, &mut |out| match out {
-            Returned::Done(request, outcome) => ready.push_back(request.finish(core, outcome).1),
+            Returned::Done(request, outcome) => {
+                ready.push_back(request.complete(core, outcome, false));
+            }
             Returned::Worker(request) => refused.push(request),
         });
         for request in refused {
@@ -422,17 +426,15 @@ impl LocalEngine {
             ring.deliver();
         }
         out.extend(self.ready.drain(..));
-        let mut refused = Vec::new();
-        if let Some(ring) = &mut self.ring {
-            ring.drain(&mut |o| match o {
-                Returned::Done(request, outcome) => out.push(request.finish(&self.core, outcome).1),
-                Returned::Worker(request) => refused.push(request),
-            });
+        while let Some(returned) = self.ring.as_mut().and_then(Ring::next_returned) {
+            match returned {
+                Returned::Done(request, outcome) => {
+                    out.push(request.complete(&self.core, outcome, false));
+                }
+                Returned::Worker(request) => self.hand_over(request),
+            }
         }
         self.ready.extend(out.drain(full.min(out.len())..));
-        for request in refused {
-            self.hand_over(request);
-        }
         // The next part of a short read is submitted immediately.
         self.flush();
     }
@@ -440,7 +442,8 @@ impl LocalEngine {
     /// Waits for completions until `until`, or until the next deadline. A batch waits for `want`
     /// completions until `until`, and for one completion after that.
     fn sleep(&mut self, want: usize, until: Option<Instant>, batch: bool) {
-        if !self.ready.is_empty() {
+        // A worker may have completed an operation since `collect`, which has taken the notification of that.
+        if !self.ready.is_empty() || (self.away > 0 && self.completions.has_news()) {
             return;
         }
         let due = self.core.deadlines.next();

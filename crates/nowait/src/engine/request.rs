@@ -5,7 +5,7 @@ use super::completion_target::CompletionTarget;
 use super::core::Core;
 use crate::error::{Error, ErrorKind};
 use crate::handle::Handle;
-use crate::op::{Body, Kind, Op, Step};
+use crate::op::{Body, Kind, Op, Progress, Step};
 use crate::policy::provenance::{Arrival, Origin, Provenance, Read, ServedBy, origin};
 use crate::policy::stats::{Count, ns_since, sometimes_now};
 use crate::sys::Errno;
@@ -33,6 +33,31 @@ impl Request {
     pub(crate) fn new(mut op: Op, ticket: Ticket, target: CompletionTarget) -> Request {
         op.body.progress.queued = sometimes_now();
         Request { op, ticket, target }
+    }
+
+    /// Ends a read of a file that hits, if its first result, which was there when the submission returned, has all its
+    /// bytes. Returns false, and does nothing, in all other cases.
+    #[inline]
+    pub(crate) fn hit(&mut self, n: usize) -> bool {
+        let Body { kind, progress, .. } = &mut *self.op.body;
+        let Kind::Read(read) = kind else {
+            return false;
+        };
+        let is_untried = !progress.missed && progress.resident.is_none();
+        let is_hit = is_untried && read.file().expects_hits() && read.is_filled_by(n);
+        if is_hit {
+            progress.provenance.add(n, Origin::Cache);
+        }
+        is_hit
+    }
+
+    /// Gives a result to the operation. An operation that is to be stopped is not continued.
+    pub(crate) fn settle(&mut self, result: Result<usize, Errno>) -> Step {
+        let Body { kind, progress, .. } = &mut *self.op.body;
+        match kind.settle(result) {
+            Step::Again if progress.stopped.is_some() => kind.settle(Err(Errno::CANCELED)),
+            step => step,
+        }
     }
 
     /// Records the origin of the `n` bytes of one kernel read.
@@ -133,51 +158,62 @@ impl Request {
     }
 
     /// Makes the completion and its destination, and counts it.
-    #[inline(always)]
     pub(crate) fn finish(
         mut self,
         core: &Core,
         outcome: Outcome,
     ) -> (CompletionTarget, Completion) {
+        let is_future = self.target.is_future();
+        let target = std::mem::replace(&mut self.target, CompletionTarget::LOCAL);
+        (target, self.complete(core, outcome, is_future))
+    }
+
+    /// Makes the completion, and counts it. For a future the wake-up is still to come, so that the future measures
+    /// the handoff.
+    // The completion is written once, to where the program finds it.
+    #[inline(always)]
+    pub(crate) fn complete(mut self, core: &Core, outcome: Outcome, is_future: bool) -> Completion {
         let Outcome { result, by } = outcome;
         let counters = &core.policy.counters;
         if let Some(deadline) = self.op.get_deadline() {
             core.deadlines.remove(deadline, self.ticket);
         }
-        counters.count(match by {
+        let count = match by {
             ServedBy::Ring => Count::Ring,
             ServedBy::Worker | ServedBy::Caller => Count::Workers,
-        });
+        };
+        let bytes = match result {
+            Ok(n) if self.op.body.kind.is_transfer() => n as u64,
+            _ => 0,
+        };
+        counters.add2(count, 1, Count::EngineBytes, bytes);
         // The program may submit the operation again.
-        let progress = std::mem::take(&mut self.op.body.progress);
-        // For a future the wake-up is still to come, so the future measures the handoff itself.
-        if let Some(queued) = progress.queued.filter(|_| !self.target.is_future()) {
-            core.policy
-                .handed_off(progress.provenance, ns_since(queued));
+        let Progress {
+            mut provenance,
+            queued,
+            stopped,
+            ..
+        } = std::mem::take(&mut self.op.body.progress);
+        if let Some(queued) = queued
+            && !is_future
+        {
+            core.policy.handed_off(provenance, ns_since(queued));
         }
-        let (result, provenance) = match result {
-            Ok(n) => {
-                if self.op.body.kind.is_transfer() {
-                    counters.add(Count::EngineBytes, n as u64);
-                }
-                (Ok(n), progress.provenance)
-            }
+        let result = match result {
+            Ok(n) => Ok(n),
             Err(errno) => {
                 counters.count(Count::Errors);
-                let error = self.error(errno, progress.stopped);
-                (Err(error), Provenance::default())
+                provenance = Provenance::default();
+                Err(self.error(errno, stopped))
             }
         };
-        let completion = Completion {
+        provenance.served_by = by;
+        Completion {
             result,
             op: self.op,
-            provenance: Provenance {
-                served_by: by,
-                ..provenance
-            },
+            provenance,
             ticket: Some(self.ticket),
-        };
-        (self.target, completion)
+        }
     }
 
     /// Stops a request before it began.

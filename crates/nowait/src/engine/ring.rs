@@ -23,6 +23,7 @@ mod slots;
 pub(super) mod support;
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,7 +43,7 @@ use super::request::{Outcome, Request};
 use crate::error::ErrorKind;
 use crate::handle::Handle;
 use crate::handle::registered::Table;
-use crate::op::{Kind, Registered, Step};
+use crate::op::{Body, Kind, Registered, Step};
 use crate::policy::provenance::{Arrival, ServedBy};
 use crate::policy::stats::Count;
 use crate::sys::cast::to_u32;
@@ -165,6 +166,20 @@ struct CompletionState {
     inline_end: u64,
 }
 
+impl CompletionState {
+    /// The moment at which the last consumed completion arrived. `is_last_flush` is true if the last flush has submitted
+    /// its operation.
+    fn arrival(&self, is_async: bool, is_last_flush: bool) -> Arrival {
+        if is_async {
+            Arrival::Indeterminate
+        } else if self.seen <= self.inline_end && is_last_flush {
+            Arrival::CompletedInline
+        } else {
+            Arrival::Later
+        }
+    }
+}
+
 /// The eventfd that wakes the ring's thread, and the ring's read request for it.
 struct Wake {
     event: Arc<OwnedFd>,
@@ -278,7 +293,7 @@ impl Ring {
     /// Queues an operation, which `flush` submits. Returns the operation if no slot is free or it
     /// cannot be queued.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, request: Request) -> Option<Request> {
         let index = match self.slots.insert(request) {
             Ok(index) => index,
@@ -293,23 +308,23 @@ impl Ring {
     /// Puts the entry of a slot's operation into the submission queue. Returns false if that is
     /// impossible. The kernel then never sees the entry.
     #[must_use]
-    #[inline]
+    #[inline(never)]
     fn prepare(&mut self, index: u32) -> bool {
         self.entry(index).is_some_and(|entry| self.enqueue(&entry))
     }
 
     /// Like `prepare`, for an operation that was submitted before. A worker gets it if it cannot be
     /// queued.
-    fn prepare_again(&mut self, index: u32, out: &mut impl FnMut(Returned)) {
-        if !self.prepare(index)
-            && let Some(request) = self.slots.remove(index)
-        {
-            out(Returned::Worker(request));
+    #[cold]
+    fn prepare_again(&mut self, index: u32) -> Option<Returned> {
+        if self.prepare(index) {
+            return None;
         }
+        self.slots.remove(index).map(Returned::Worker)
     }
 
     /// The submission queue entry of a slot's operation. The next flush submits it.
-    #[inline]
+    #[inline(always)]
     fn entry(&mut self, index: u32) -> Option<squeue::Entry> {
         self.registrations.refresh(&self.ring);
         let slot = self.slots.get_mut(index);
@@ -344,6 +359,7 @@ impl Ring {
 
     /// Writes an entry to the submission queue. If the queue is full, its entries are submitted
     /// first. Returns false if the kernel does not take them.
+    #[inline(always)]
     fn enqueue(&mut self, entry: &squeue::Entry) -> bool {
         loop {
             // SAFETY: Assumption: a request in a slot of `self.slots`, or `self`, owns all memory
@@ -438,112 +454,102 @@ impl Ring {
 
     /// Consumes the completions in the completion queue.
     pub(crate) fn drain(&mut self, out: &mut impl FnMut(Returned)) {
+        while let Some(returned) = self.next_returned() {
+            out(returned);
+        }
+    }
+
+    /// Consumes completions up to the next request that leaves the ring.
+    // Requests are moved once.
+    #[inline(always)]
+    pub(crate) fn next_returned(&mut self) -> Option<Returned> {
         loop {
-            let next = || {
-                let entry = self.ring.completion().next()?;
-                Some((entry.user_data(), entry.result()))
-            };
-            let Some((data, result)) = self.completion.overflow.pop_front().or_else(next) else {
-                break;
+            let (data, result) = match self.completion.overflow.pop_front() {
+                None => {
+                    let entry = self.ring.completion().next()?;
+                    (entry.user_data(), entry.result())
+                }
+                Some(early) => early,
             };
             self.completion.seen += 1;
-            match data {
-                WAKE => self.wake.is_armed = false,
-                CANCEL => {}
-                // The user data of an operation is the number of its slot.
-                index => {
-                    if let Ok(index) = u32::try_from(index) {
-                        self.complete(index, result, out);
-                    }
+            // The user data of an operation is the number of its slot.
+            if let Ok(index) = u32::try_from(data) {
+                if let Some(returned) = self.complete(index, result) {
+                    return Some(returned);
                 }
+            } else if data == WAKE {
+                self.wake.is_armed = false;
             }
         }
     }
 
-    #[inline]
-    fn complete(&mut self, index: u32, result: i32, out: &mut impl FnMut(Returned)) {
-        let mut result = usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
-        if self.slots.get_mut(index).is_probe || result == Err(Errno::ACCESS) {
-            match self.refused(index, result, out) {
-                Some(of_operation) => result = of_operation,
-                None => return,
+    /// Handles one completion of the operation in a slot.
+    #[inline(always)]
+    fn complete(&mut self, index: u32, result: i32) -> Option<Returned> {
+        let slot = self.slots.get_mut(index);
+        let request = slot.request.as_mut()?;
+        let step = match usize::try_from(result) {
+            Ok(n) if !slot.is_probe => {
+                let is_last_flush = slot.flush + 1 == self.submission.flush;
+                let arrival = self.completion.arrival(slot.is_async, is_last_flush);
+                succeeded(&self.core, request, n, arrival)
+            }
+            converted => {
+                let result = converted.map_err(|_| Errno::from_raw_os_error(-result));
+                match self.failed(index, result) {
+                    ControlFlow::Continue(step) => step,
+                    ControlFlow::Break(returned) => return returned,
+                }
+            }
+        };
+        match step {
+            Step::Again => self.prepare_again(index),
+            Step::Done(result) => {
+                let by = ServedBy::Ring;
+                let done = |request| Returned::Done(request, Outcome { result, by });
+                self.slots.remove(index).map(done)
             }
         }
+    }
+
+    /// Handles an error, or the result of a probe. Breaks if it is not that of the operation: the operation is tried again, or a worker does
+    /// it.
+    #[cold]
+    fn failed(
+        &mut self,
+        index: u32,
+        mut result: Result<usize, Errno>,
+    ) -> ControlFlow<Option<Returned>, Step> {
+        if self.slots.get_mut(index).is_probe || result == Err(Errno::ACCESS) {
+            result = self.refused(index, result)?;
+        }
         let slot = self.slots.get_mut(index);
-        let arrival = if slot.is_async {
-            Arrival::Indeterminate
-        } else if self.completion.seen <= self.completion.inline_end
-            && slot.flush + 1 == self.submission.flush
-        {
-            Arrival::CompletedInline
-        } else {
-            Arrival::Later
-        };
         let Some(request) = &mut slot.request else {
-            return;
+            return ControlFlow::Break(None);
         };
-        let result = match result {
-            // A polled ring returns this for all reads and writes of a device without poll queues.
-            Err(Errno::OPNOTSUPP)
-                if self.modes.contains(Modes::POLLED) && request.op.body.kind.is_unflagged() =>
-            {
-                request.op.body.progress.stopped = Some(ErrorKind::NeedsPollQueues);
-                Err(Errno::CANCELED)
-            }
-            result => result,
-        };
+        let Body { kind, progress, .. } = &mut *request.op.body;
         match result {
+            // A polled ring returns this for all reads and writes of a device without poll queues.
+            Err(Errno::OPNOTSUPP) if self.modes.contains(Modes::POLLED) && kind.is_unflagged() => {
+                progress.stopped = Some(ErrorKind::NeedsPollQueues);
+                result = Err(Errno::CANCELED);
+            }
             // A signal interrupted a kernel worker. No stop was requested.
             Err(Errno::INTR)
-                if request.op.body.progress.stopped.is_none()
-                    && request.op.body.kind.may_repeat()
+                if progress.stopped.is_none()
+                    && kind.may_repeat()
                     && slot.interrupted < retry::MAX_ATTEMPTS =>
             {
                 slot.interrupted += 1;
-                return self.prepare_again(index, out);
+                return ControlFlow::Break(self.prepare_again(index));
             }
             // The ring would have to wait and cannot. A worker can.
-            Err(Errno::AGAIN) if request.op.body.kind.may_block() => {
-                if let Some(request) = self.slots.remove(index) {
-                    out(Returned::Worker(request));
-                }
-                return;
+            Err(Errno::AGAIN) if kind.may_block() => {
+                return ControlFlow::Break(self.slots.remove(index).map(Returned::Worker));
             }
             _ => {}
         }
-        match self.step(index, result, arrival) {
-            Step::Again => self.prepare_again(index, out),
-            Step::Done(result) => self.done(index, result, out),
-        }
-    }
-
-    /// Gives a result to the operation. An operation that is to be stopped is not continued.
-    fn step(&mut self, index: u32, result: Result<usize, Errno>, arrival: Arrival) -> Step {
-        let Some(request) = &mut self.slots.get_mut(index).request else {
-            return Step::Done(result);
-        };
-        if let Ok(n) = result {
-            // A device may answer before the submission returns.
-            let is_direct = || request.op.body.kind.handle().is_some_and(Handle::is_direct);
-            if arrival == Arrival::CompletedInline && !is_direct() {
-                self.core.policy.counters.count(Count::RingHits);
-            }
-            request.arrived(n, arrival);
-        }
-        match request.op.body.kind.settle(result) {
-            Step::Again if request.op.body.progress.stopped.is_some() => {
-                request.op.body.kind.settle(Err(Errno::CANCELED))
-            }
-            step => step,
-        }
-    }
-
-    #[inline]
-    fn done(&mut self, index: u32, result: Result<usize, Errno>, out: &mut impl FnMut(Returned)) {
-        if let Some(request) = self.slots.remove(index) {
-            let by = ServedBy::Ring;
-            out(Returned::Done(request, Outcome { result, by }));
-        }
+        ControlFlow::Continue(request.settle(result))
     }
 
     /// Has the kernel signal this eventfd at each completion.
@@ -566,6 +572,22 @@ impl Ring {
     pub(crate) fn forget(self) {
         std::mem::forget(self);
     }
+}
+
+/// Gives the result of one kernel call, which has succeeded, to the operation.
+#[inline(always)]
+fn succeeded(core: &Core, request: &mut Request, n: usize, arrival: Arrival) -> Step {
+    if arrival == Arrival::CompletedInline && request.hit(n) {
+        core.policy.counters.count(Count::RingHits);
+        return Step::Done(Ok(n));
+    }
+    // A device may answer before the submission returns.
+    let is_direct = || request.op.body.kind.handle().is_some_and(Handle::is_direct);
+    if arrival == Arrival::CompletedInline && !is_direct() {
+        core.policy.counters.count(Count::RingHits);
+    }
+    request.arrived(n, arrival);
+    request.settle(Ok(n))
 }
 
 /// The time for which a dropped ring waits for operations that it cancelled.

@@ -274,10 +274,11 @@ impl Engine {
         }
         match self.begin(op) {
             CallerResult::Done(done) => Submit::Done(done),
-            CallerResult::Rest(op) => {
+            CallerResult::Rest(mut op) => {
                 let class = Class::of(&op.body.kind);
                 if !self.core().permits(class).try_acquire(1) {
                     self.policy().counters.count(Count::Full);
+                    op.restart();
                     return Submit::Full(op);
                 }
                 self.shared().completions.expect(1);

@@ -19,7 +19,7 @@ pub enum Submit {
 }
 
 /// Runs the calling thread's part of an operation: a read may be served from the page cache.
-#[inline]
+#[inline(always)]
 pub(super) fn begin(
     path: &ReadPath<'_, impl Fn() -> usize, impl Fn(Op)>,
     mut op: Op,

@@ -60,10 +60,12 @@ macro_rules! transfer {
                 self
             }
 
+            #[inline]
             pub(crate) fn positional(&self) -> Offset {
                 self.offset
             }
 
+            #[inline]
             pub(crate) fn flagged(&self) -> RwFlags {
                 self.flags
             }

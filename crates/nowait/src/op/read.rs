@@ -75,8 +75,24 @@ impl Read {
 
     /// Returns the buffer, with the bytes that were read.
     #[inline]
-    pub fn into_buffer(self) -> Buffer {
-        self.memory.into_buffer()
+    pub fn into_buffer(mut self) -> Buffer {
+        self.take_buffer()
+    }
+
+    #[inline]
+    pub(crate) fn take_buffer(&mut self) -> Buffer {
+        self.memory.take_buffer()
+    }
+
+    #[inline]
+    pub(crate) fn file(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// The size of its memory in bytes.
+    #[inline]
+    pub(crate) fn size(&self) -> usize {
+        self.memory.len()
     }
 
     /// Returns true if its file was opened with O_DIRECT.
@@ -100,6 +116,18 @@ impl Read {
         read(&self.handle, &mut self.memory.as_uninit())
     }
 
+    /// Ends the read if its first kernel read, of `n` bytes, has filled the buffer. Does nothing otherwise.
+    #[inline]
+    pub(crate) fn is_filled_by(&mut self, n: usize) -> bool {
+        let is_first = self.done == 0 && self.bounce.is_none();
+        let is_filled = is_first && n == self.memory.len() && self.offset.is_some();
+        if is_filled {
+            self.done = n;
+            self.end();
+        }
+        is_filled
+    }
+
     /// Records that the first `done` bytes were read, of a read that continues.
     pub(crate) fn advance(&mut self, done: usize) {
         // The buffer may have returned more memory at an earlier call.
@@ -110,6 +138,7 @@ impl Read {
     ///
     /// # Safety
     /// The kernel has written these bytes through the memory that this operation passed to it.
+    #[inline]
     pub(crate) unsafe fn fill(&mut self, done: usize) {
         // The program may submit the operation again.
         self.done = 0;
@@ -141,6 +170,7 @@ impl Read {
     }
 
     /// The memory, length and offset of the next kernel read.
+    #[inline]
     fn next(&mut self) -> (*mut u8, usize, Offset) {
         let (start, left, at) = self.left();
         self.make_bounce_buffer();
@@ -178,6 +208,7 @@ impl Read {
     }
 
     /// Ends the read with the bytes that the kernel has returned, and returns their number.
+    #[inline]
     fn end(&mut self) -> usize {
         let done = self.done;
         // SAFETY: `done` is the number of bytes in the kernel's results.
@@ -199,6 +230,7 @@ impl Read {
     }
 
     /// Counts `n` bytes that the kernel has read. Returns true if the read is complete.
+    #[inline]
     fn arrived(&mut self, n: usize) -> Result<bool, Errno> {
         let len = self.memory.len();
         let once = self.offset.is_none() || self.flags.contains(RwFlags::NOWAIT);
@@ -237,6 +269,7 @@ impl Operation for Read {
         Some(&self.handle)
     }
 
+    #[inline]
     fn sqe(&mut self, known: &Registered<'_>) -> squeue::Entry {
         let (start, len, offset) = self.next();
         let (fd, len32) = (known.fd(&self.handle), to_u32(len));
@@ -260,6 +293,7 @@ impl Operation for Read {
         unsafe { rw::preadv2_raw(self.handle.as_fd(), start, len, offset, self.flags.bits()) }
     }
 
+    #[inline]
     fn settle(&mut self, result: Result<usize, Errno>) -> Step {
         match result.and_then(|n| self.arrived(n)) {
             Ok(true) => Step::Done(Ok(self.end())),

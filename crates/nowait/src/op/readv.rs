@@ -55,7 +55,7 @@ impl Readv {
     /// Returns the buffers, filled in order.
     pub fn into_buffers(self) -> Vec<Buffer> {
         let buffers = self.buffers.into_iter();
-        buffers.map(ReadMemory::into_buffer).collect()
+        buffers.map(|mut it| it.take_buffer()).collect()
     }
 
     /// The addresses and lengths of its memory.

@@ -78,8 +78,13 @@ impl Write {
 
     /// Returns the source of the write.
     #[inline]
-    pub fn into_source(self) -> Source {
-        self.memory.into_source()
+    pub fn into_source(mut self) -> Source {
+        self.take_source()
+    }
+
+    #[inline]
+    pub(crate) fn take_source(&mut self) -> Source {
+        self.memory.take_source()
     }
 
     /// Records that the first `done` bytes are written.

@@ -56,7 +56,7 @@ impl Writev {
     /// Returns the sources of the write.
     pub fn into_sources(self) -> Vec<Source> {
         let sources = self.sources.into_iter();
-        sources.map(WriteMemory::into_source).collect()
+        sources.map(|mut it| it.take_source()).collect()
     }
 
     /// The addresses and lengths of its memory.

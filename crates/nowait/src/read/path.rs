@@ -8,7 +8,7 @@ use super::plan::{Facts, Plan, Reason, Request, plan};
 use super::start::{Rest, Start, start_operation};
 use crate::handle::Handle;
 use crate::kernel::flags::RwFlags;
-use crate::op::{Advice, Fadvise, Kind, Op, Route};
+use crate::op::{Advice, Fadvise, Kind, Op, Read, Route};
 use crate::policy::Policy;
 use crate::policy::history::NowaitPolicy;
 use crate::policy::mode::Mode;
@@ -67,6 +67,17 @@ impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
     #[inline]
     fn expects_hit(&self, handle: &Handle, len: usize) -> bool {
         !self.batch && self.policy.tries() && handle.expects_hits() && len <= self.policy.copy_limit
+    }
+
+    /// Returns true only if the plan is to queue the read as one of a batch: a hit, which the ring tries.
+    #[inline]
+    fn expects_batch(&self, read: &Read, offset: u64) -> bool {
+        self.batch
+            && self.policy.tries()
+            && read.flagged().is_empty()
+            && read.file().expects_hits()
+            && read.size() <= self.policy.copy_limit
+            && checked(Some(offset), read.size()).is_ok()
     }
 
     /// The rest of [`start`](Self::start) after a try that was expected to be a hit and was none.
@@ -154,6 +165,9 @@ impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
         let (offset, flags) = (read.positional()?, read.flagged());
         if read.is_direct() {
             // The plan would decide the same, later. Such reads are frequent.
+            return None;
+        }
+        if self.expects_batch(read, offset) {
             return None;
         }
         Some(start_operation(read, |handle, space| {
@@ -611,6 +625,37 @@ mod tests {
         handle.nowait_read_worked();
         change(&handle);
         handle
+    }
+
+    #[test]
+    fn a_read_is_expected_to_go_with_its_batch_only_where_the_plan_says_so() {
+        let test = TestFile::new();
+        let hits = handle(&test, None, |_| {});
+        let strict = handle(&test, Some(Mode::Strict), |_| {});
+        let missed = handle(&test, None, |it| it.history().miss());
+        let mut expected = 0;
+        for mode in [Mode::Eager, Mode::Strict] {
+            let policy = policy(mode, NowaitPolicy::Adaptive, false);
+            for (file, len, batch) in [&hits, &strict, &missed]
+                .into_iter()
+                .flat_map(|file| [0, 4096, 8193].map(|len| (file, len)))
+                .flat_map(|(file, len)| [false, true].map(|batch| (file, len, batch)))
+            {
+                for offset in [0, i64::MAX as u64, u64::MAX] {
+                    let read = Read::new(file, Box::new(vec![0; len]), offset);
+                    let (expects, plan) = with_path(&policy, batch, |path| {
+                        (path.expects_batch(&read, offset), path.plan(file, len))
+                    });
+                    if expects {
+                        assert_eq!(plan, Plan::Queue(Reason::Batch));
+                        assert!(checked(Some(offset), len).is_ok());
+                        expected += 1;
+                    }
+                }
+            }
+        }
+        // Both lengths at the first offset, and no bytes at the last one that the kernel takes.
+        assert_eq!(expected, 3);
     }
 
     #[test]

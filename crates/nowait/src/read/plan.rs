@@ -1,6 +1,7 @@
 //! The plan: the decision how one read is served. It is a pure function of the request, the file's
-//! facts and its history. [`path`](super::path) carries it out. Three answers of [`plan`] are known without it there:
-//! an expected hit is tried, O_DIRECT goes to the engine, and so does each read of a polled engine.
+//! facts and its history. [`path`](super::path) carries it out. Four answers of [`plan`] are known without it there:
+//! an expected hit is tried, or goes to the ring with its batch; O_DIRECT goes to the engine, and so does each read of a
+//! polled engine.
 
 use crate::kernel::flags::RwFlags;
 use crate::policy::history::CacheDecision;

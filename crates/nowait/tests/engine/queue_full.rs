@@ -1,6 +1,7 @@
 //! A full engine refuses an operation and returns it unchanged. After a reap it has room again. Futures on
 //! a full engine wait for their turn.
 
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -10,13 +11,14 @@ use nowait::engine::{Options, Submit, Wait};
 use nowait::op::{Nop, Op, Read};
 use nowait::{Mode, OpenOptions};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::Advice;
 
 use crate::common::cache::evict;
 use crate::common::completions::{finish, queued};
-use crate::common::drive::{each, name};
+use crate::common::drive::{Drive, each, name};
 use crate::common::files::{pattern, patterned, scratch};
-use crate::common::handles::{handle, pipe};
-use crate::common::results::bytes_of;
+use crate::common::handles::{handle, handle_rw, pipe};
+use crate::common::results::{bytes_of, one_in_batch};
 use crate::common::shared_engine::each_shared;
 use crate::common::wait::{LONG, wait_until};
 
@@ -73,6 +75,61 @@ fn full_gives_the_operation_back() {
             finish(engine, 1);
         });
     }
+}
+
+/// The calling thread has read a part of it before. The file has changed since.
+#[test]
+fn an_operation_that_was_given_back_begins_anew() {
+    const LEN: usize = 64 << 10;
+    each(Options::new().depth(1), |engine| {
+        // A shared engine counts reads of pipes apart.
+        if !engine.is_local() {
+            return;
+        }
+        let what = name(engine);
+        let dir = scratch();
+        let path = patterned(dir.path(), "file", LEN);
+        let file = handle_rw(&path);
+        let hit = |engine: &mut dyn Drive| {
+            let read = Read::new(&file, Box::new(vec![0u8; 1]), 0);
+            let done = engine.submit(read.into());
+            assert!(matches!(done, Submit::Done(_)), "{what}: {done:?}");
+        };
+        let (reader, writer) = pipe();
+        queued(engine, Read::stream(&reader, Box::new(vec![0u8; 1])));
+        let mut op = loop {
+            evict(&path);
+            let first = std::fs::File::open(&path).unwrap();
+            rustix::fs::fadvise(&first, 0, None, Advice::Random).unwrap();
+            first.read_exact_at(&mut [0; 4096], 0).unwrap();
+            let read = Read::new(&file, Box::new(vec![0u8; LEN]), 0);
+            match engine.submit(read.into()) {
+                Submit::Full(op) => break op,
+                // The failed try has read the rest ahead.
+                Submit::Done(_) => {}
+                other => panic!("{what}: {other:?}"),
+            }
+        };
+        rustix::io::pwrite(&file, &[7; LEN], 0).unwrap();
+        // The file hits, as far as its history goes.
+        (0..1000).for_each(|_| hit(engine));
+        rustix::io::write(&writer, &[1]).unwrap();
+        finish(engine, 1);
+        for _ in 0..2 {
+            let done = one_in_batch(engine, op);
+            assert_eq!(
+                done.provenance.cached + done.provenance.device + done.provenance.unknown,
+                LEN
+            );
+            let bytes = bytes_of(done);
+            assert!(
+                bytes == [7; LEN],
+                "{what}: {:?}",
+                bytes.iter().position(|it| *it != 7)
+            );
+            op = Read::new(&file, Box::new(bytes), 0).into();
+        }
+    });
 }
 
 #[test]

@@ -13,6 +13,7 @@ pub(crate) struct SupportedOperations {
 
 impl SupportedOperations {
     /// Returns true if the ring supports this operation with the semantics of the system call.
+    #[inline(always)]
     pub(crate) fn contains(&self, kind: &Kind) -> bool {
         self.ops[kind.opcode() as usize] && kind.fits_ring() && (!self.polled || kind.is_transfer())
     }

@@ -47,13 +47,15 @@ impl Registrations {
     }
 
     /// Applies changes in the set of files.
+    #[inline]
     pub(super) fn refresh(&self, ring: &IoUring) {
         if let Some(table) = self.files.as_ref().filter(|table| table.has_changed()) {
-            table.apply(&ring.submitter());
+            apply(table, ring);
         }
     }
 
     /// The registered file and memory that the ring has for an operation.
+    #[inline]
     pub(super) fn of(&self, kind: &Kind) -> Registered<'_> {
         let slot = self.files.as_ref().and_then(|table| {
             let handle = kind.handle().filter(|_| kind.in_slot())?;
@@ -71,6 +73,11 @@ impl Registrations {
             table.close();
         }
     }
+}
+
+#[cold]
+fn apply(table: &Table, ring: &IoUring) {
+    table.apply(&ring.submitter());
 }
 
 /// Registers all pieces of the pools' memory, numbered in order.
