@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
 
@@ -151,12 +152,22 @@ pub fn repeat<T, E: std::fmt::Debug>(
     }
 }
 
+/// Runs a whole test, again if it fails while the kernel reclaims pages: for tests that count cached pages.
+///
+/// # Panics
+/// As [`repeat`].
+#[track_caller]
+pub fn unless_reclaimed(test: impl Fn()) {
+    repeat("a test of cached pages", &[Excuse::AnyReclaimed], || {
+        catch_unwind(AssertUnwindSafe(&test))
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs::File;
     use std::io::Write;
-    use std::panic::catch_unwind;
 
     fn file(dir: &tempfile::TempDir) -> std::path::PathBuf {
         let path = dir.path().join("file");
@@ -173,7 +184,7 @@ mod tests {
         let _locked = pages::Locked::new(&path, std::iter::once(0..100_000));
         for excuses in [&[][..], &[Excuse::Reclaimed(&[&path])]] {
             let mut tries = 0;
-            let failed = catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let failed = catch_unwind(AssertUnwindSafe(|| {
                 repeat("a test", excuses, || {
                     tries += 1;
                     Err::<(), _>("wrong")
