@@ -10,7 +10,7 @@
 //!
 //! # Files
 //!
-//! No two files import from each other.
+//! The imports have no circle.
 //!
 //! ```text
 //!  readahead    all of it together

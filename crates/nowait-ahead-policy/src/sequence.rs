@@ -1,8 +1,8 @@
 //! The order in which a program opens the files of a directory.
 //!
-//! A [`Sequence`] counts the steps of the program forwards and backwards: by inode number, by name, and in the listing. The
-//! square of the difference is the number of files that may be read before the program opens them. A program that picks files at random has a difference
-//! near 0.
+//! A [`Sequence`] counts the steps of the program forwards and backwards: by inode number, by name, and in the listing.
+//! The square of the difference is the number of files that may be read before the program opens them. A program that
+//! picks files at random has a difference near 0.
 
 /// The steps of a program from one file of a directory to the next.
 #[derive(Debug, Default)]

@@ -10,6 +10,11 @@ use rustix::fs::{Advice, fadvise};
 use crate::ranges::Ranges;
 use crate::{Answer, Probe, Source, page_size};
 
+/// The time for which all late pages are taken for those of this process.
+const AT_ONCE: Duration = Duration::from_millis(5);
+/// The time for which a readahead of this process is waited for. Few take longer.
+const READAHEAD: Duration = Duration::from_millis(500);
+
 /// The parts of a range that are not resident. Pages after the end of the file are not. `None` if
 /// the kernel does not report residency.
 ///
@@ -85,16 +90,11 @@ pub(super) struct Unseen {
     before: Option<Range<u64>>,
 }
 
-/// The time for which all late pages are taken for those of this process.
-const AT_ONCE: Duration = Duration::from_millis(5);
-/// The time for which a readahead of this process is waited for. Few take longer.
-const UNSEEN: Duration = Duration::from_millis(500);
-
 impl Unseen {
     /// The pages that the kernel may have read ahead since: they begin where the evicted pages end. If one of those is
     /// resident again, another program has read it, and those after it.
     fn read_ahead(&self, resident: &Ranges) -> Option<Range<u64>> {
-        if self.since.elapsed() > UNSEEN {
+        if self.since.elapsed() > READAHEAD {
             return None;
         }
         let first = resident.within(self.range.clone()).next()?;
@@ -127,7 +127,7 @@ impl Unseen {
                 };
             }
         }
-        let is_followed = unseen.before.is_some() && unseen.since.elapsed() <= UNSEEN;
+        let is_followed = unseen.before.is_some() && unseen.since.elapsed() <= READAHEAD;
         if !unseen.range.is_empty() && (is_new || is_followed) {
             left.unseen.push(unseen);
         }

@@ -38,13 +38,13 @@ impl Request {
     /// Ends a read of a file that hits, if its first result, which was there when the submission returned, has all its
     /// bytes. Returns false, and does nothing, in all other cases.
     #[inline]
-    pub(crate) fn hit(&mut self, n: usize) -> bool {
+    pub(crate) fn end_if_hit(&mut self, n: usize) -> bool {
         let Body { kind, progress, .. } = &mut *self.op.body;
         let Kind::Read(read) = kind else {
             return false;
         };
         let is_untried = !progress.missed && progress.resident.is_none();
-        let is_hit = is_untried && read.file().expects_hits() && read.is_filled_by(n);
+        let is_hit = is_untried && read.file().expects_hits() && read.end_if_filled_by(n);
         if is_hit {
             progress.provenance.add(n, Origin::Cache);
         }

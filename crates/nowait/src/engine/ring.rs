@@ -577,7 +577,7 @@ impl Ring {
 /// Gives the result of one kernel call, which has succeeded, to the operation.
 #[inline(always)]
 fn succeeded(core: &Core, request: &mut Request, n: usize, arrival: Arrival) -> Step {
-    if arrival == Arrival::CompletedInline && request.hit(n) {
+    if arrival == Arrival::CompletedInline && request.end_if_hit(n) {
         core.policy.counters.count(Count::RingHits);
         return Step::Done(Ok(n));
     }

@@ -118,7 +118,7 @@ impl Read {
 
     /// Ends the read if its first kernel read, of `n` bytes, has filled the buffer. Does nothing otherwise.
     #[inline]
-    pub(crate) fn is_filled_by(&mut self, n: usize) -> bool {
+    pub(crate) fn end_if_filled_by(&mut self, n: usize) -> bool {
         let is_first = self.done == 0 && self.bounce.is_none();
         let is_filled = is_first && n == self.memory.len() && self.offset.is_some();
         if is_filled {

@@ -491,7 +491,7 @@ fn a_readahead_of_a_slow_disk_leaves_no_pages() {
             drop(read());
         });
         // A page that stays is none that another program has read. The disk is slow enough for the lock.
-        disk.set_latency(Duration::from_millis(150));
+        disk.set_latency(Duration::from_millis(60));
         keeps(&sample, &BTreeSet::new(), || {
             let first = read();
             let end = (seen(&sample.path).last().expect("pages") + 1) * PAGE;
@@ -499,7 +499,7 @@ fn a_readahead_of_a_slow_disk_leaves_no_pages() {
                 .expect("fadvise");
             let locked = Locked::new(&sample.path, std::iter::once(5 * PAGE..6 * PAGE));
             drop(first);
-            std::thread::sleep(Duration::from_millis(200));
+            std::thread::sleep(Duration::from_millis(100));
             let second = read();
             drop(locked);
             drop(second);
