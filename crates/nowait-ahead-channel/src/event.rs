@@ -63,6 +63,9 @@ pub enum Kind {
     /// A file has got the name `path`: rename(2), link(2). `path`, `fd` and `stats` are as those of a
     /// [`Surveyed`](Kind::Surveyed).
     Named,
+    /// A filesystem that the program unmounts is busy. The program waits until the event is
+    /// [handled](crate::Channel::is_handled).
+    Unmounting,
 }
 
 /// One event.
@@ -140,7 +143,7 @@ impl Place<'_> {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Kind; 20] = [
+    pub const ALL: [Kind; 21] = [
         Kind::Opened,
         Kind::Large,
         Kind::Listing,
@@ -161,6 +164,7 @@ impl Kind {
         Kind::Unmapping,
         Kind::Filtered,
         Kind::Named,
+        Kind::Unmounting,
     ];
 }
 

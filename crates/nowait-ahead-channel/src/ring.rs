@@ -164,10 +164,27 @@ impl Channel {
     /// Tells of an event at `time`, in nanoseconds. Async-signal-safe, makes no system call, and
     /// does not set errno. The event of a path that is too long is dropped.
     pub fn tell(&self, kind: Kind, tid: u32, place: Place<'_>, id: (u64, u64), time: u64) {
+        self.tell_numbered(kind, tid, place, id, time);
+    }
+
+    /// Returns the number of the event. As [`tell`](Channel::tell) otherwise.
+    fn tell_numbered(
+        &self,
+        kind: Kind,
+        tid: u32,
+        place: Place<'_>,
+        id: (u64, u64),
+        time: u64,
+    ) -> Option<u64> {
         let stats = self.0.counts.0[0].load(Ordering::Relaxed);
-        if let Some(words) = encode(kind, tid, place, id, [time, stats, 0]) {
-            self.push(&words);
-        }
+        let words = encode(kind, tid, place, id, [time, stats, 0])?;
+        Some(self.push(&words))
+    }
+
+    /// Tells that a filesystem that the program unmounts is busy. As [`tell`](Channel::tell) otherwise. Returns the
+    /// number of the event.
+    pub fn tell_unmounting(&self, tid: u32) -> Option<u64> {
+        self.tell_numbered(Kind::Unmounting, tid, Place::NONE, (0, 0), 0)
     }
 
     /// Tells of a part of a file that was surveyed. As [`tell`](Channel::tell) otherwise.

@@ -170,7 +170,7 @@ impl Directories {
     }
 
     /// The program's calls of stat(2) in a tree. `None` if they are not counted.
-    pub fn stats_in(&self, tree: usize, stats: u64) -> Option<u64> {
+    fn stats_in(&self, tree: usize, stats: u64) -> Option<u64> {
         let more = self.here.filter(|here| here.0 == tree);
         let more = more.map_or(0, |(_, since)| stats.saturating_sub(since));
         let before = self.trees[tree].stats?;
@@ -189,6 +189,11 @@ impl Directories {
     /// A walk waits for the program, or goes on.
     pub fn set_waiting(&mut self, tree: usize, yes: bool) {
         self.trees[tree].is_waiting = yes;
+    }
+
+    /// The number of trees.
+    pub fn count(&self) -> usize {
+        self.trees.len()
     }
 
     /// The number of walks that have not ended.
@@ -351,14 +356,21 @@ impl Directories {
         (1 + tree.opened).saturating_add(ahead)
     }
 
-    /// The number of inodes that a walk may have read, if it is ahead of the program by at most
-    /// `max`, or by fewer if the program has made few steps in the tree.
-    pub fn limit(&self, number: usize, max: u64, stats: u64) -> u64 {
+    /// The number of inodes in directories that the program has left, and in the present one. There, each call of stat(2) is
+    /// taken for one of another inode. The program may make more calls, for other files.
+    pub fn progress(&self, number: usize, stats: u64) -> u64 {
         let tree = &self.trees[number];
         let current = tree.current.map_or(0, |(id, before)| {
             let here = self.known.get(&id).filter(|directory| !directory.is_passed);
             here.map_or(0, |here| here.entries.min(stats.saturating_sub(before)))
         });
+        tree.passed.saturating_add(current)
+    }
+
+    /// The number of inodes that a walk may have read, if it is ahead of the program by at most
+    /// `max`, or by fewer if the program has made few steps in the tree.
+    pub fn limit(&self, number: usize, max: u64, stats: u64) -> u64 {
+        let tree = &self.trees[number];
         let max = match tree.depth {
             Depth::All if tree.stats.is_some() => {
                 let steps = 1 + tree.siblings.steps();
@@ -368,7 +380,7 @@ impl Directories {
             Depth::One if self.stats_in(number, stats) == Some(0) => 0,
             _ => max,
         };
-        tree.passed.saturating_add(current).saturating_add(max)
+        self.progress(number, stats).saturating_add(max)
     }
 
     /// Returns true if a walk has read more inodes than `limit`.

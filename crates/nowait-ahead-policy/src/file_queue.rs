@@ -44,6 +44,8 @@ pub struct Queue {
     /// The last file that the program has opened: its directory, inode number and name.
     pub last: Option<(Id, u64, Arc<Path>)>,
     pub sequence: Sequence,
+    /// The number of times that all roots were closed for the program.
+    pub let_go: u64,
     pub threads: usize,
     /// The number of threads that wait.
     pub idle: usize,

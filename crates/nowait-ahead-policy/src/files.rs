@@ -247,7 +247,9 @@ impl Files {
     /// Reads no more in the directories that were found until now, so that the program can unmount
     /// their filesystems.
     pub fn let_go(&self) {
-        self.state().close_roots();
+        let mut state = self.state();
+        state.close_roots();
+        state.let_go += 1;
     }
 
     /// Starts or wakes a thread if there is something to read. That thread wakes the next one.
@@ -282,11 +284,12 @@ impl Files {
             };
             self.wake(&mut state);
             let (root, path) = (directory.0, directory.1);
+            let before = state.let_go;
             drop(state);
             let mut cached = Vec::new();
             let mut row = 0;
             for (id, name, len) in &taken {
-                if self.gives_no_gain() {
+                if self.gives_no_gain() || self.state().let_go != before {
                     break;
                 }
                 if self.read_ahead(&root, &path.join(name), *len) {

@@ -16,7 +16,7 @@ use rustix::fs::FileType;
 use crate::cached::is_cached;
 use crate::comparison::Comparison;
 use crate::directories::{Depth, DirectoryState};
-use crate::directory::{Id, OpenDirectory, is_on_disk, reopen};
+use crate::directory::{Id, OpenDirectory, has_open_files, is_on_disk, reopen};
 use crate::disk::Disks;
 use crate::files::Files;
 use crate::process::Process;
@@ -99,6 +99,8 @@ const MAX_DIRECTORIES: usize = 100_000;
 const MIN_STATS: u64 = 64;
 /// The time that the thread has to stop. It takes longer if it waits for a directory.
 const STOP_TIMEOUT: Duration = Duration::from_millis(50);
+/// The time that the walks and the reads have to end before the program unmounts a filesystem.
+const LET_GO_TIMEOUT: Duration = Duration::from_millis(50);
 /// The maximum time of a pause of the walks.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
@@ -161,8 +163,9 @@ impl Follower {
             let gave_up = self.comparison.gives_no_gain() || self.slow.gives_no_gain(stats);
             let files_give_no_gain = self.files.as_ref().is_some_and(Files::gives_no_gain);
             if gave_up && channel.is_listening(Listening::Directories) {
-                self.trees.cancel();
                 channel.listen(Listening::Off);
+                self.trees.cancel();
+                self.let_go();
             } else if files_give_no_gain && channel.is_listening(Listening::Files) {
                 channel.listen(Listening::Directories);
             }
@@ -229,8 +232,24 @@ impl Follower {
                 }
             }
             Kind::File => self.opened_file(event),
+            Kind::Unmounting => self.let_go(),
             // The events of other channels.
             _ => {}
+        }
+    }
+
+    /// Closes all directories and files, so that the program can unmount their filesystems. Does not wait long for a disk or a
+    /// server that does not answer.
+    fn let_go(&self) {
+        self.trees.let_go();
+        let end = Instant::now() + LET_GO_TIMEOUT;
+        loop {
+            // A walk may add files until it ends.
+            self.files.iter().for_each(Files::let_go);
+            if !has_open_files() || Instant::now() >= end {
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(200));
         }
     }
 
@@ -599,7 +618,8 @@ mod tests {
                 _ => any(which) % 5,
             };
             let event = Event {
-                kind: Kind::ALL[any(0) as usize % Kind::ALL.len()],
+                // The last one waits until this process has no file open.
+                kind: Kind::ALL[any(0) as usize % (Kind::ALL.len() - 1)],
                 tid: 0,
                 fd: any(1) as i32,
                 id: (number(2), number(3)),

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -31,6 +31,8 @@ struct Shared {
     /// Signalled when the program goes on, or the walks end.
     changed: Condvar,
     stopped: AtomicBool,
+    /// The walks of the first so many trees end.
+    over: AtomicUsize,
     /// The number of the program's calls of stat(2).
     stats: AtomicU64,
     /// A walk has ended because everything was cached.
@@ -117,6 +119,7 @@ impl Trees {
             state: Mutex::default(),
             changed: Condvar::new(),
             stopped: AtomicBool::new(false),
+            over: AtomicUsize::new(0),
             stats: AtomicU64::new(0),
             cached: AtomicBool::new(false),
             considered: AtomicU64::new(0),
@@ -135,6 +138,11 @@ impl Trees {
 
     fn is_stopped(&self) -> bool {
         self.0.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the walk of a tree is to end.
+    fn is_over(&self, tree: usize) -> bool {
+        self.is_stopped() || tree < self.0.over.load(Ordering::Relaxed)
     }
 
     /// Sets the number of the program's calls of stat(2) so far.
@@ -264,6 +272,9 @@ impl Trees {
         let walk = options.from_fd(start.directory)?;
         let stats = (!is_watched).then(|| self.stats());
         let mut state = self.state();
+        if self.is_stopped() {
+            return Ok(());
+        }
         let tree = state.directories.add_tree(start.id, start.depth, stats);
         let canceller = walk.canceller();
         let trees = self.clone();
@@ -323,7 +334,7 @@ impl Trees {
     ) {
         let max = self.max_ahead();
         let mut cached = Cached::new();
-        while !self.is_stopped() {
+        while !self.is_over(tree) {
             walk.set_max_directories(self.state().directories.max_directories(tree));
             let Some(found) = walk.blocking_batch() else {
                 let stats = walk.stats();
@@ -366,7 +377,7 @@ impl Trees {
         // The readahead of data needs the program's progress, also after the walk.
         while let Some(watches) = &mut watches
             && self.0.files.is_some()
-            && !self.is_stopped()
+            && !self.is_over(tree)
         {
             self.handle_watched(watches);
             drop(self.wait_for_change(self.state()));
@@ -425,7 +436,7 @@ impl Trees {
         let mut waited = Waited::No;
         let mut state = self.state();
         let mut last = (None, Instant::now());
-        while !self.is_stopped() {
+        while !self.is_over(tree) {
             let (directories, stats) = (&state.directories, self.stats());
             let (reached, is_far) = match limit {
                 Limit::Ahead(max) => {
@@ -440,7 +451,7 @@ impl Trees {
             if !is_far {
                 break;
             }
-            let progress = Some((reached, directories.stats_in(tree, stats)));
+            let progress = Some((reached, directories.progress(tree, stats)));
             if progress != last.0 {
                 last = (progress, Instant::now());
             } else if watches.is_none() && last.1.elapsed() >= UNUSED_AFTER {
@@ -465,9 +476,19 @@ impl Trees {
     /// Ends all walks. No walk begins after this.
     pub fn cancel(&self) {
         self.0.stopped.store(true, Ordering::Relaxed);
-        for walker in &self.state().walkers {
+        self.let_go();
+    }
+
+    /// Ends all walks that have begun, so that the program can unmount their filesystems.
+    pub fn let_go(&self) {
+        let mut state = self.state();
+        let begun = state.directories.count();
+        self.0.over.store(begun, Ordering::Relaxed);
+        state.is_paused = false;
+        for walker in &state.walkers {
             walker.canceller.cancel();
         }
+        drop(state);
         self.0.changed.notify_all();
     }
 
@@ -528,9 +549,9 @@ mod tests {
         (0..10).for_each(|n| fs::write(root.path().join(n.to_string()), "").unwrap());
         let trees = Trees::new(None, || 1 << 30);
         let directory = OwnedFd::from(File::open(root.path()).unwrap());
-        let stat = fstat(&directory).unwrap();
-        trees.begin(directory, (stat.st_dev, stat.st_ino), Depth::One);
-        trees.entered((stat.st_dev, stat.st_ino + 1), 1);
+        let (device, inode) = id(root.path());
+        trees.begin(directory, (device, inode), Depth::One);
+        trees.entered((device, inode + 1), 1);
         let (begin, running) = (Instant::now(), || trees.state().directories.running());
         while running() > 0 && begin.elapsed() < 12 * UNUSED_AFTER {
             // The program works elsewhere.
@@ -567,13 +588,32 @@ mod tests {
     fn a_walk_ends_if_the_program_opens_no_directories() {
         let root = many();
         let trees = Trees::new(None, || 1 << 30);
+        trees.entered(id(root.path()), 1);
         begin(&trees, root.path());
         let (begin, running) = (Instant::now(), || trees.state().directories.running());
         while running() > 0 && begin.elapsed() < 120 * UNUSED_AFTER {
+            // It makes calls of stat(2) for other files.
+            trees.set_stats(trees.stats() + 1);
             std::thread::sleep(POLL_INTERVAL);
         }
         assert_eq!(running(), 0);
-        assert!(trees.summary().directories <= 33, "{:?}", trees.summary());
+        assert!(trees.summary().directories <= 34, "{:?}", trees.summary());
+    }
+
+    /// The walk that the user has asked for waits as long as the program runs.
+    #[test]
+    fn a_walk_ends_if_the_program_wants_to_unmount() {
+        let root = many();
+        let trees = Trees::new(Some(Files::new(|| 1 << 30)), || 1 << 30);
+        let begin = Instant::now();
+        for _ in 0..2 {
+            trees.walk_watched(root.path()).unwrap();
+            trees.let_go();
+            while trees.state().directories.running() > 0 {
+                assert!(begin.elapsed() < 120 * UNUSED_AFTER);
+                std::thread::sleep(POLL_INTERVAL);
+            }
+        }
     }
 
     #[test]

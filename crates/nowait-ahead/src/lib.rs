@@ -11,8 +11,9 @@
 //!
 //! # Decisions
 //!
-//! - **The library only watches.** It returns what the C library's function has returned. With
-//!   `--keep-cache` there are two exceptions: advice that evicts, and long copies (`calls/data`).
+//! - **The library only watches.** It returns what the C library's function has returned. umount(2) is an exception: it
+//!   is repeated if `nowait run` had files open. With `--keep-cache` there are two more: advice that evicts, and long
+//!   copies (`calls/data`).
 //!   It has no thread, no descriptor and only static memory, calls no malloc(3) and takes no
 //!   lock. So nothing in it can deadlock with signals, fork(2) or dlopen(3), and a program that
 //!   counts its descriptors or closes all of them notices nothing.

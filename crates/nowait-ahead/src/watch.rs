@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_long};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nowait_ahead_channel::{
@@ -15,6 +15,7 @@ use crate::learn;
 use crate::named::Named;
 use crate::open_files;
 use crate::survey;
+use crate::survey_events;
 use crate::system_calls;
 use crate::thread::thread;
 
@@ -126,6 +127,38 @@ fn timed_stat<R: Copy + Into<c_long>>(call: impl FnOnce() -> R, file: Named) -> 
         unsafe { slow(channel, file, took) };
     }
     result
+}
+
+/// The program unmounts a filesystem. The call is repeated if it is busy and `nowait run` may have had files open there.
+pub fn unmounts(call: impl Fn() -> c_int) -> c_int {
+    let result = survey_events::unmounts(&call);
+    let is_busy = result != 0 && system_calls::errno() == libc::EBUSY;
+    if is_busy && let_go() {
+        return survey_events::unmounts(call);
+    }
+    result
+}
+
+/// Asks `nowait run` to close the files that it reads, and waits for that without a system call. Returns false if it does not
+/// answer.
+fn let_go() -> bool {
+    static IS_SILENT: AtomicBool = AtomicBool::new(false);
+    const TIMEOUT: u64 = 100_000_000;
+    let Some(channel) = listening(Listening::Directories) else {
+        return false;
+    };
+    let Some(begin) = channel.now().filter(|_| !IS_SILENT.load(Ordering::Relaxed)) else {
+        return false;
+    };
+    let event = channel.tell_unmounting(thread());
+    while !channel.is_handled(event) {
+        if since(channel, Some(begin)) > TIMEOUT {
+            IS_SILENT.store(true, Ordering::Relaxed);
+            return false;
+        }
+        std::hint::spin_loop();
+    }
+    true
 }
 
 /// Adds the calls to the counts of the channel.
