@@ -2,15 +2,15 @@
 //!
 //! valgrind has no vDSO, so each read of the clock would be a system call there. The time would also
 //! depend on the load of the machine, and the library's decisions depend on the time. This clock
-//! advances by a microsecond at each read. It is years ahead of the kernel's, so that a wait with a
-//! time limit never reaches it.
+//! advances by a microsecond at each read. It is a century ahead of the kernel's, so that a wait with a
+//! time limit never reaches it, and no file has been changed just now.
 //!
 //! The driver has the kernel's clock, by which its slow disk works.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
-static MICROSECONDS: AtomicI64 = AtomicI64::new(1_000_000_000 * 1_000_000);
+static MICROSECONDS: AtomicI64 = AtomicI64::new(5_000_000_000 * 1_000_000);
 
 static IS_COUNTED: AtomicBool = AtomicBool::new(false);
 
