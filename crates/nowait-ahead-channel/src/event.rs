@@ -63,8 +63,8 @@ pub enum Kind {
     /// A file has got the name `path`: rename(2), link(2). `path`, `fd` and `stats` are as those of a
     /// [`Surveyed`](Kind::Surveyed).
     Named,
-    /// A filesystem that the program unmounts is busy. The program waits until the event is
-    /// [handled](crate::Channel::is_handled).
+    /// The filesystem that the program unmounts at `path` is busy. The program waits until the event is
+    /// [handled](crate::Channel::is_handled). `path` is empty if it is not known.
     Unmounting,
 }
 

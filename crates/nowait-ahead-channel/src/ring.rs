@@ -181,10 +181,11 @@ impl Channel {
         Some(self.push(&words))
     }
 
-    /// Tells that a filesystem that the program unmounts is busy. As [`tell`](Channel::tell) otherwise. Returns the
-    /// number of the event.
-    pub fn tell_unmounting(&self, tid: u32) -> Option<u64> {
-        self.tell_numbered(Kind::Unmounting, tid, Place::NONE, (0, 0), 0)
+    /// Tells that the filesystem is busy that the program unmounts at `path`. A path that is too long is not sent. As
+    /// [`tell`](Channel::tell) otherwise. Returns the number of the event.
+    pub fn tell_unmounting(&self, tid: u32, path: &[u8]) -> Option<u64> {
+        let path = if path.len() > PATH_MAX { b"" } else { path };
+        self.tell_numbered(Kind::Unmounting, tid, Place { fd: -1, path }, (0, 0), 0)
     }
 
     /// Tells of a part of a file that was surveyed. As [`tell`](Channel::tell) otherwise.

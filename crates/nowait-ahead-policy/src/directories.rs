@@ -53,6 +53,8 @@ pub struct Directories {
     /// The tree that the program is in, and the number of its calls of stat(2) when it entered the
     /// tree.
     here: Option<(usize, u64)>,
+    /// The thread that has entered a directory last.
+    thread: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -88,6 +90,7 @@ struct Tree {
     current: Option<(Id, u64)>,
     is_running: bool,
     is_waiting: bool,
+    is_given_up: bool,
 }
 
 /// The sums over all trees.
@@ -152,6 +155,7 @@ impl Directories {
             current: current.map(|stats| (root, stats)),
             is_running: true,
             is_waiting: false,
+            is_given_up: false,
         });
         if let Some(stats) = stats {
             self.enter_tree(Some(tree), stats);
@@ -170,7 +174,7 @@ impl Directories {
     }
 
     /// The program's calls of stat(2) in a tree. `None` if they are not counted.
-    fn stats_in(&self, tree: usize, stats: u64) -> Option<u64> {
+    pub fn stats_in(&self, tree: usize, stats: u64) -> Option<u64> {
         let more = self.here.filter(|here| here.0 == tree);
         let more = more.map_or(0, |(_, since)| stats.saturating_sub(since));
         let before = self.trees[tree].stats?;
@@ -191,9 +195,19 @@ impl Directories {
         self.trees[tree].is_waiting = yes;
     }
 
-    /// The number of trees.
-    pub fn count(&self) -> usize {
-        self.trees.len()
+    /// The walk of a tree is to end.
+    pub fn give_up(&mut self, tree: usize) {
+        self.trees[tree].is_given_up = true;
+    }
+
+    /// Returns true if the walk of a tree is to end.
+    pub fn is_given_up(&self, tree: usize) -> bool {
+        self.trees[tree].is_given_up
+    }
+
+    /// The thread that the program was in when it entered a directory last. `None` if it is not known.
+    pub fn thread(&self) -> Option<u32> {
+        self.thread
     }
 
     /// The number of walks that have not ended.
@@ -227,6 +241,7 @@ impl Directories {
 
     /// A thread of the program works in a directory, or has opened it.
     pub fn enter(&mut self, id: Id, stats: u64, thread: u32) -> DirectoryState {
+        self.thread = (thread != 0).then_some(thread);
         let is_first = self.opened.len() < MAX_DIRECTORIES && self.opened.insert(id);
         let tree = self.known.get(&id).map(|directory| directory.tree);
         if let Some((before, _)) = self.here {
@@ -356,21 +371,14 @@ impl Directories {
         (1 + tree.opened).saturating_add(ahead)
     }
 
-    /// The number of inodes in directories that the program has left, and in the present one. There, each call of stat(2) is
-    /// taken for one of another inode. The program may make more calls, for other files.
-    pub fn progress(&self, number: usize, stats: u64) -> u64 {
+    /// The number of inodes that a walk may have read, if it is ahead of the program by at most
+    /// `max`, or by fewer if the program has made few steps in the tree.
+    pub fn limit(&self, number: usize, max: u64, stats: u64) -> u64 {
         let tree = &self.trees[number];
         let current = tree.current.map_or(0, |(id, before)| {
             let here = self.known.get(&id).filter(|directory| !directory.is_passed);
             here.map_or(0, |here| here.entries.min(stats.saturating_sub(before)))
         });
-        tree.passed.saturating_add(current)
-    }
-
-    /// The number of inodes that a walk may have read, if it is ahead of the program by at most
-    /// `max`, or by fewer if the program has made few steps in the tree.
-    pub fn limit(&self, number: usize, max: u64, stats: u64) -> u64 {
-        let tree = &self.trees[number];
         let max = match tree.depth {
             Depth::All if tree.stats.is_some() => {
                 let steps = 1 + tree.siblings.steps();
@@ -380,7 +388,7 @@ impl Directories {
             Depth::One if self.stats_in(number, stats) == Some(0) => 0,
             _ => max,
         };
-        self.progress(number, stats).saturating_add(max)
+        tree.passed.saturating_add(current).saturating_add(max)
     }
 
     /// Returns true if a walk has read more inodes than `limit`.

@@ -1,14 +1,12 @@
 //! A directory: its identity, how it is opened, and its listing.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nowait::walk::open_beneath;
 use nowait_ahead_channel::LARGE;
-use rustix::fs::{FileType, Mode, OFlags, RawDir, StatFs, fstat, fstatfs, openat};
+use rustix::fs::{Mode, OFlags, RawDir, fstat, fstatfs, openat};
 
 /// Device and inode number (`st_dev`, `st_ino`).
 pub type Id = (u64, u64);
@@ -74,10 +72,6 @@ pub fn positions(root: &OwnedFd, path: &Path, max: usize) -> HashMap<u64, u32> {
 
 /// Returns false for filesystems without a disk, such as proc(5) and tmpfs(5); see statfs(2).
 pub fn is_on_disk(fd: impl AsFd) -> bool {
-    fstatfs(fd).is_ok_and(|stat| !is_pseudo(&stat))
-}
-
-fn is_pseudo(stat: &StatFs) -> bool {
     const PSEUDO: [u32; 12] = [
         0x0000_9fa0, // proc
         0x6265_6572, // sysfs
@@ -92,25 +86,7 @@ fn is_pseudo(stat: &StatFs) -> bool {
         0x7363_6673, // securityfs
         0xcafe_4a11, // bpf
     ];
-    PSEUDO.contains(&(stat.f_type as u32))
-}
-
-/// Returns true if this process has a file or a directory of a disk open, other than its standard streams.
-pub fn has_open_files() -> bool {
-    let Ok(descriptors) = std::fs::read_dir("/proc/self/fd") else {
-        return false;
-    };
-    let is_file = |path: &Path| {
-        let stat = rustix::fs::stat(path).ok()?;
-        let kind = FileType::from_raw_mode(stat.st_mode);
-        let is_pseudo = is_pseudo(&rustix::fs::statfs(path).ok()?);
-        Some(matches!(kind, FileType::RegularFile | FileType::Directory) && !is_pseudo)
-    };
-    let is_stream = |name: &OsStr| matches!(name.as_bytes(), b"0" | b"1" | b"2");
-    let mut others = descriptors
-        .flatten()
-        .filter(|it| !is_stream(&it.file_name()));
-    others.any(|it| is_file(&it.path()).unwrap_or(false))
+    fstatfs(fd).is_ok_and(|stat| !PSEUDO.contains(&(stat.f_type as u32)))
 }
 
 #[cfg(test)]

@@ -114,10 +114,27 @@ impl Queue {
     pub fn close_roots(&mut self) {
         self.queue.clear();
         for directory in self.directories.values_mut() {
-            directory.root = None;
-            directory.unread = Vec::new();
-            directory.is_queued = false;
+            directory.close_root();
         }
+    }
+
+    /// Closes some roots for the program. Forgets the unread files, so that a later walk may find them again.
+    pub fn let_go(&mut self, which: impl Fn(&OwnedFd) -> bool) {
+        self.let_go += 1;
+        for directory in self.directories.values_mut() {
+            if directory.root.as_deref().is_some_and(&which) {
+                for (name, id) in directory.close_root() {
+                    // The others were opened by the program, or taken for another walk.
+                    if self.files.get(&id).is_some_and(|file| file.read == 0) {
+                        self.files.remove(&id);
+                        directory.names.remove(&name);
+                    }
+                }
+            }
+        }
+        let directories = &self.directories;
+        self.queue
+            .retain(|id| directories.get(id).is_some_and(|it| it.is_queued));
     }
 
     /// The maximum number of bytes that were read and not yet used.
@@ -155,6 +172,14 @@ impl Queue {
             directory.names.insert(file.name.clone(), id);
         }
         self.files.insert(id, File { read: 0, ..file });
+    }
+
+    /// A file that was taken was not read. A later walk may find it again.
+    pub fn was_not_read(&mut self, id: Id) {
+        if let Some(file) = self.forget(id) {
+            self.summary.files -= 1;
+            self.summary.bytes -= file.read;
+        }
     }
 
     /// Records the step of the program to a file from the last one in the same directory.

@@ -244,12 +244,10 @@ impl Files {
         }
     }
 
-    /// Reads no more in the directories that were found until now, so that the program can unmount
-    /// their filesystems.
-    pub fn let_go(&self) {
-        let mut state = self.state();
-        state.close_roots();
-        state.let_go += 1;
+    /// Reads no more in the directories of these walks that were found until now, so that the program can unmount
+    /// their filesystems. Later walks may find the files again.
+    pub fn let_go(&self, which: impl Fn(&OwnedFd) -> bool) {
+        self.state().let_go(which);
     }
 
     /// Starts or wakes a thread if there is something to read. That thread wakes the next one.
@@ -287,11 +285,12 @@ impl Files {
             let before = state.let_go;
             drop(state);
             let mut cached = Vec::new();
-            let mut row = 0;
+            let (mut row, mut tried) = (0, 0);
             for (id, name, len) in &taken {
                 if self.gives_no_gain() || self.state().let_go != before {
                     break;
                 }
+                tried += 1;
                 if self.read_ahead(&root, &path.join(name), *len) {
                     cached.push(*id);
                     row += 1;
@@ -301,6 +300,9 @@ impl Files {
             }
             state = self.state();
             cached.iter().for_each(|id| state.was_cached(*id));
+            taken[tried..]
+                .iter()
+                .for_each(|(id, ..)| state.was_not_read(*id));
             state.cached = if row == taken.len() as u32 {
                 state.cached + row
             } else {

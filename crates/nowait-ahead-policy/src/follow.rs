@@ -1,8 +1,10 @@
 //! Follows a program by the events of libnowait_ahead.so, and decides which directories are read
 //! ahead.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,9 +18,10 @@ use rustix::fs::FileType;
 use crate::cached::is_cached;
 use crate::comparison::Comparison;
 use crate::directories::{Depth, DirectoryState};
-use crate::directory::{Id, OpenDirectory, has_open_files, is_on_disk, reopen};
+use crate::directory::{Id, OpenDirectory, is_on_disk, reopen};
 use crate::disk::Disks;
 use crate::files::Files;
+use crate::mounts;
 use crate::process::Process;
 use crate::threads::Threads;
 use crate::trees::{POLL_INTERVAL, Trees, UNUSED_AFTER};
@@ -100,7 +103,7 @@ const MIN_STATS: u64 = 64;
 /// The time that the thread has to stop. It takes longer if it waits for a directory.
 const STOP_TIMEOUT: Duration = Duration::from_millis(50);
 /// The time that the walks and the reads have to end before the program unmounts a filesystem.
-const LET_GO_TIMEOUT: Duration = Duration::from_millis(50);
+const LET_GO_TIMEOUT: Duration = Duration::from_millis(400);
 /// The maximum time of a pause of the walks.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
@@ -156,16 +159,16 @@ impl Follower {
                 if self.opened != last_opened.0 {
                     last_opened = (self.opened, Instant::now());
                 } else if last_opened.1.elapsed() >= UNUSED_AFTER {
-                    files.let_go();
+                    files.let_go(|_| true);
                     last_opened.1 = Instant::now();
                 }
             }
             let gave_up = self.comparison.gives_no_gain() || self.slow.gives_no_gain(stats);
             let files_give_no_gain = self.files.as_ref().is_some_and(Files::gives_no_gain);
             if gave_up && channel.is_listening(Listening::Directories) {
-                channel.listen(Listening::Off);
                 self.trees.cancel();
-                self.let_go();
+                self.files.iter().for_each(|files| files.let_go(|_| true));
+                channel.listen(Listening::Off);
             } else if files_give_no_gain && channel.is_listening(Listening::Files) {
                 channel.listen(Listening::Directories);
             }
@@ -232,21 +235,29 @@ impl Follower {
                 }
             }
             Kind::File => self.opened_file(event),
-            Kind::Unmounting => self.let_go(),
+            Kind::Unmounting => self.let_go(Path::new(OsStr::from_bytes(&event.path))),
             // The events of other channels.
             _ => {}
         }
     }
 
-    /// Closes all directories and files, so that the program can unmount their filesystems. Does not wait long for a disk or a
-    /// server that does not answer.
-    fn let_go(&self) {
-        self.trees.let_go();
+    /// Closes the directories and files of a mount, so that the program can unmount it. Does not wait long for a disk or a server
+    /// that does not answer.
+    fn let_go(&self, point: &Path) {
+        let mounts = mounts::at(point);
+        self.trees.let_go(&mounts);
         let end = Instant::now() + LET_GO_TIMEOUT;
         loop {
+            // Many directories have the same root.
+            let known = RefCell::new(HashMap::new());
+            let is_there = |root: &OwnedFd| {
+                let ask = || mounts::of(root).is_none_or(|it| mounts.contains(&it));
+                let mut known = known.borrow_mut();
+                *known.entry(root.as_raw_fd()).or_insert_with(ask)
+            };
             // A walk may add files until it ends.
-            self.files.iter().for_each(Files::let_go);
-            if !has_open_files() || Instant::now() >= end {
+            self.files.iter().for_each(|files| files.let_go(is_there));
+            if !mounts::are_in_use(&mounts) || Instant::now() >= end {
                 return;
             }
             std::thread::sleep(Duration::from_micros(200));
@@ -558,7 +569,6 @@ fn regular_file(event: &Event) -> Option<Id> {
 mod tests {
     use super::*;
     use std::hash::{BuildHasher, RandomState};
-    use std::os::fd::AsRawFd;
 
     /// The events are handled when the program has closed the directory, and opened another one with the same descriptor.
     #[test]

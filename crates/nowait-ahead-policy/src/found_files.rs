@@ -44,6 +44,13 @@ pub struct FilesOfDirectory {
 pub const MAX_FILES: usize = 1_000_000;
 
 impl FilesOfDirectory {
+    /// No more files are read. Returns those that are not read.
+    pub fn close_root(&mut self) -> Vec<(Arc<Path>, Id)> {
+        self.root = None;
+        self.is_queued = false;
+        std::mem::take(&mut self.unread)
+    }
+
     pub fn new(path: Arc<Path>) -> FilesOfDirectory {
         FilesOfDirectory {
             root: None,

@@ -1,8 +1,9 @@
-//! The mount points at which filesystems are unmounted while a program runs.
+//! The mount points at which filesystems are unmounted while a program runs, and the mounts of open files.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::path::PathBuf;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -86,6 +87,44 @@ impl Shared {
         let gone: Vec<PathBuf> = gone.map(|(path, _)| path).collect();
         state.unmounted.extend(gone);
     }
+}
+
+/// The IDs of the mounts at a mount point. If there are none, the path is relative, or leads through a symbolic link: all mounts
+/// but those of proc(5).
+pub fn at(point: &Path) -> HashSet<u64> {
+    let text = proc::read("/proc/self/mountinfo");
+    let mount = |line: &[u8]| {
+        let id = proc::number(line.split(|byte| *byte == b' ').next()?)?;
+        Some((id, proc::mount(line)?))
+    };
+    let all: Vec<_> = proc::lines(&text).filter_map(mount).collect();
+    let here = |kept: &dyn Fn(&Path, &str) -> bool| {
+        let kept = all.iter().filter(|(_, (path, kind))| kept(path, kind));
+        kept.map(|(id, _)| *id).collect::<HashSet<_>>()
+    };
+    let found = here(&|path, _| path == point);
+    match found.is_empty() {
+        true => here(&|_, kind| kind != "proc"),
+        false => found,
+    }
+}
+
+/// The ID of the mount of an open file. No server is asked.
+pub fn of(file: impl AsFd) -> Option<u64> {
+    of_descriptor(&file.as_fd().as_raw_fd().to_string())
+}
+
+fn of_descriptor(number: &str) -> Option<u64> {
+    let text = proc::read(format!("/proc/self/fdinfo/{number}"));
+    proc::number_of(&text, "mnt_id:")
+}
+
+/// Returns true if this process has a file or directory of these mounts open, other than its standard streams.
+pub fn are_in_use(mounts: &HashSet<u64>) -> bool {
+    let descriptors = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+    let names = descriptors.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut others = names.filter(|name| !["0", "1", "2"].contains(&name.as_str()));
+    others.any(|name| of_descriptor(&name).is_some_and(|mount| mounts.contains(&mount)))
 }
 
 /// The mount points, with the ID of the last mount at each. None without /proc.

@@ -1,10 +1,11 @@
 //! The walks that read inodes ahead of the program.
 
+use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -13,12 +14,15 @@ use nowait::scan::{self, Canceller};
 use nowait::{StatxMask, walk};
 use nowait_ahead_channel::LARGE;
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, open, statat};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 use crate::cached::Cached;
 use crate::directories::{Depth, Directories, DirectoryState, Summary};
 use crate::directory::Id;
 use crate::disk::Disks;
 use crate::files::Files;
+use crate::mounts;
 use crate::siblings::Subdirectories;
 use crate::watches::Watches;
 
@@ -31,8 +35,6 @@ struct Shared {
     /// Signalled when the program goes on, or the walks end.
     changed: Condvar,
     stopped: AtomicBool,
-    /// The walks of the first so many trees end.
-    over: AtomicUsize,
     /// The number of the program's calls of stat(2).
     stats: AtomicU64,
     /// A walk has ended because everything was cached.
@@ -57,6 +59,10 @@ struct State {
 
 /// A walk or a scan, and its thread.
 struct Walker {
+    /// The tree. `None` for a scan.
+    tree: Option<usize>,
+    /// The mount, as in /proc/PID/mountinfo. `None` if it is not known.
+    mount: Option<u64>,
     canceller: Canceller,
     thread: JoinHandle<()>,
 }
@@ -119,7 +125,6 @@ impl Trees {
             state: Mutex::default(),
             changed: Condvar::new(),
             stopped: AtomicBool::new(false),
-            over: AtomicUsize::new(0),
             stats: AtomicU64::new(0),
             cached: AtomicBool::new(false),
             considered: AtomicU64::new(0),
@@ -142,7 +147,7 @@ impl Trees {
 
     /// Returns true if the walk of a tree is to end.
     fn is_over(&self, tree: usize) -> bool {
-        self.is_stopped() || tree < self.0.over.load(Ordering::Relaxed)
+        self.is_stopped() || self.state().directories.is_given_up(tree)
     }
 
     /// Sets the number of the program's calls of stat(2) so far.
@@ -204,6 +209,7 @@ impl Trees {
         if self.is_stopped() || self.state().lists >= MAX_WALKS {
             return;
         }
+        let mount = mounts::of(&directory);
         let Ok(mut names) = scan::Options::new().from_fd(directory) else {
             return;
         };
@@ -217,7 +223,12 @@ impl Trees {
         });
         if let Ok(thread) = spawned {
             state.lists += 1;
-            state.add(Walker { canceller, thread });
+            state.add(Walker {
+                tree: None,
+                mount,
+                canceller,
+                thread,
+            });
         }
     }
 
@@ -265,6 +276,7 @@ impl Trees {
         if let Some(workers) = start.workers {
             options = options.workers(workers);
         }
+        let mount = mounts::of(&start.directory);
         let root = Arc::new(start.directory.try_clone()?);
         if start.depth == Depth::All && !is_watched {
             options = options.filter_dirs(self.controls(&root));
@@ -286,7 +298,12 @@ impl Trees {
             trees.state().directories.end(tree);
         });
         let thread = spawned.inspect_err(|_| state.directories.end(tree))?;
-        state.add(Walker { canceller, thread });
+        state.add(Walker {
+            tree: Some(tree),
+            mount,
+            canceller,
+            thread,
+        });
         Ok(())
     }
 
@@ -436,7 +453,7 @@ impl Trees {
         let mut waited = Waited::No;
         let mut state = self.state();
         let mut last = (None, Instant::now());
-        while !self.is_over(tree) {
+        while !self.is_stopped() && !state.directories.is_given_up(tree) {
             let (directories, stats) = (&state.directories, self.stats());
             let (reached, is_far) = match limit {
                 Limit::Ahead(max) => {
@@ -451,7 +468,7 @@ impl Trees {
             if !is_far {
                 break;
             }
-            let progress = Some((reached, directories.progress(tree, stats)));
+            let progress = Some((reached, self.stats_by_program(directories, tree)));
             if progress != last.0 {
                 last = (progress, Instant::now());
             } else if watches.is_none() && last.1.elapsed() >= UNUSED_AFTER {
@@ -476,20 +493,38 @@ impl Trees {
     /// Ends all walks. No walk begins after this.
     pub fn cancel(&self) {
         self.0.stopped.store(true, Ordering::Relaxed);
-        self.let_go();
+        self.end_walks(|_| true);
     }
 
-    /// Ends all walks that have begun, so that the program can unmount their filesystems.
-    pub fn let_go(&self) {
-        let mut state = self.state();
-        let begun = state.directories.count();
-        self.0.over.store(begun, Ordering::Relaxed);
+    /// Ends the walks of these mounts, so that the program can unmount them.
+    pub fn let_go(&self, mounts: &HashSet<u64>) {
+        self.end_walks(|walker| walker.mount.is_none_or(|mount| mounts.contains(&mount)));
+    }
+
+    fn end_walks(&self, which: impl Fn(&Walker) -> bool) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        // A walk that pauses does not see that it is to end.
         state.is_paused = false;
-        for walker in &state.walkers {
+        for walker in state.walkers.iter().filter(|walker| which(walker)) {
+            if let Some(tree) = walker.tree {
+                state.directories.give_up(tree);
+            }
             walker.canceller.cancel();
         }
-        drop(state);
+        drop(guard);
         self.0.changed.notify_all();
+    }
+
+    /// The program's calls of stat(2) in a tree. `None` if they are not counted, or if the thread has ended that was in the
+    /// tree: its directory is not left then, and other processes call stat(2), too.
+    fn stats_by_program(&self, directories: &Directories, tree: usize) -> Option<u64> {
+        let is_there = |thread: u32| {
+            let thread = i32::try_from(thread).ok().and_then(Pid::from_raw);
+            thread.is_some_and(|it| test_kill_process(it) != Err(Errno::SRCH))
+        };
+        let stats = directories.stats_in(tree, self.stats())?;
+        directories.thread().is_none_or(is_there).then_some(stats)
     }
 
     /// The sums over all trees.
@@ -588,11 +623,13 @@ mod tests {
     fn a_walk_ends_if_the_program_opens_no_directories() {
         let root = many();
         let trees = Trees::new(None, || 1 << 30);
-        trees.entered(id(root.path()), 1);
+        let thread = std::thread::spawn(rustix::thread::gettid);
+        let ended = thread.join().unwrap().as_raw_nonzero().get();
+        trees.entered(id(root.path()), ended.cast_unsigned());
         begin(&trees, root.path());
         let (begin, running) = (Instant::now(), || trees.state().directories.running());
         while running() > 0 && begin.elapsed() < 120 * UNUSED_AFTER {
-            // It makes calls of stat(2) for other files.
+            // Other processes of the program make calls of stat(2).
             trees.set_stats(trees.stats() + 1);
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -605,10 +642,13 @@ mod tests {
     fn a_walk_ends_if_the_program_wants_to_unmount() {
         let root = many();
         let trees = Trees::new(Some(Files::new(|| 1 << 30)), || 1 << 30);
+        let mount = mounts::of(File::open(root.path()).unwrap()).unwrap();
         let begin = Instant::now();
-        for _ in 0..2 {
+        for tree in 0..2 {
             trees.walk_watched(root.path()).unwrap();
-            trees.let_go();
+            trees.let_go(&HashSet::from([mount + 1]));
+            assert!(!trees.state().directories.is_given_up(tree));
+            trees.let_go(&HashSet::from([mount]));
             while trees.state().directories.running() > 0 {
                 assert!(begin.elapsed() < 120 * UNUSED_AFTER);
                 std::thread::sleep(POLL_INTERVAL);

@@ -130,27 +130,34 @@ fn timed_stat<R: Copy + Into<c_long>>(call: impl FnOnce() -> R, file: Named) -> 
 }
 
 /// The program unmounts a filesystem. The call is repeated if it is busy and `nowait run` may have had files open there.
-pub fn unmounts(call: impl Fn() -> c_int) -> c_int {
+pub fn unmounts(call: impl Fn() -> c_int, path: *const c_char) -> c_int {
     let result = survey_events::unmounts(&call);
     let is_busy = result != 0 && system_calls::errno() == libc::EBUSY;
-    if is_busy && let_go() {
+    // SAFETY: the call has just looked up the path.
+    if is_busy && unsafe { let_go(path) } {
         return survey_events::unmounts(call);
     }
     result
 }
 
-/// Asks `nowait run` to close the files that it reads, and waits for that without a system call. Returns false if it does not
-/// answer.
-fn let_go() -> bool {
+/// Asks `nowait run` to close the files that it reads on a mount, and waits for that without a system call. Returns false if it
+/// does not answer.
+///
+/// # Safety
+/// A system call has just accepted the path.
+unsafe fn let_go(mount: *const c_char) -> bool {
     static IS_SILENT: AtomicBool = AtomicBool::new(false);
-    const TIMEOUT: u64 = 100_000_000;
+    const TIMEOUT: u64 = 500_000_000;
     let Some(channel) = listening(Listening::Directories) else {
         return false;
     };
     let Some(begin) = channel.now().filter(|_| !IS_SILENT.load(Ordering::Relaxed)) else {
         return false;
     };
-    let event = channel.tell_unmounting(thread());
+    let mount = Named::here(mount);
+    // SAFETY: the caller's promise.
+    let place = unsafe { mount.place() };
+    let event = channel.tell_unmounting(thread(), place.map_or(b"", |place| place.path));
     while !channel.is_handled(event) {
         if since(channel, Some(begin)) > TIMEOUT {
             IS_SILENT.store(true, Ordering::Relaxed);

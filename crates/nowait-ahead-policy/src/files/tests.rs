@@ -221,8 +221,14 @@ fn a_directory_whose_files_are_not_opened_is_let_go() {
         state.directories.values().any(|it| it.root.is_some())
     };
     assert!(is_open());
-    files.let_go();
+    files.let_go(|_| false);
+    assert!(is_open());
+    files.let_go(|_| true);
     assert!(!is_open());
+    // Another walk finds the files again.
+    find(&files, &directory);
+    assert!(is_open());
+    files.let_go(|_| true);
     ids.iter().for_each(|id| files.opened(*id));
     assert_eq!(take_all(&files), 0);
 }

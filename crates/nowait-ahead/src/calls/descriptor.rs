@@ -28,8 +28,8 @@ interpose! {
     fn sendmmsg(fd: c_int, messages: *mut c_void, count: c_uint, flags: c_int) -> c_int, else -1,
         call => { windows::are_sent(); open_files::share_all(); call() };
     fn unshare(flags: c_int) -> c_int, else -1, call => { open_files::share_all(); call() };
-    fn umount(path: *const c_char) -> c_int, else -1, call => watch::unmounts(call);
-    fn umount2(path: *const c_char, flags: c_int) -> c_int, else -1, call => watch::unmounts(call);
+    fn umount(path: *const c_char) -> c_int, else -1, call => watch::unmounts(call, path);
+    fn umount2(path: *const c_char, flags: c_int) -> c_int, else -1, call => watch::unmounts(call, path);
     fn fork() -> c_int, else -1, call => forks(call);
     fn _Fork() -> c_int, else -1, call => forks(call);
     fn forkpty(fd: *mut c_int, name: *mut c_char, a: *const c_void, b: *const c_void) -> c_int, else -1,

@@ -267,6 +267,10 @@ impl Work {
             self.readahead.follow();
             program.ends_within(None);
         }
+        if let Some(events) = &self.events {
+            // Processes that the program leaves behind need not ask.
+            events.listen(Listening::Off);
+        }
         let has_results = evictor.is_some() || running.is_some() || self.group.is_some();
         if !has_results && !self.wants_report && self.awaited.is_none() {
             // The caller may now unmount the filesystems that this process reads.
