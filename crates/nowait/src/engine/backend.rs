@@ -43,47 +43,27 @@ pub(super) fn choose<R>(
     try_ring: impl FnOnce() -> std::io::Result<R>,
 ) -> Result<(Option<R>, Choice)> {
     let required = required(backend)?;
-    if let Some((Backend::Threads, by)) = required {
+    let (ring, why): (Option<R>, String) = if let Some((Backend::Threads, by)) = required {
         if let Some(what) = kind_of_ring {
             return Err(Error::new(what, ErrorKind::NeedsRing));
         }
-        return Ok((
-            None,
-            Choice {
-                backend: Backend::Threads,
-                why: by.into(),
-            },
-        ));
-    }
-    let ring = try_ring();
-    if let (Err(e), Some(what)) = (&ring, kind_of_ring) {
-        return Err(Error::io(what, e).because(ErrorKind::NeedsRing));
-    }
-    match (ring, required) {
-        (Ok(ring), by) => {
-            let why = by
-                .map_or("kernel and sandbox allow io_uring", |(_, by)| by)
-                .into();
-            Ok((
-                Some(ring),
-                Choice {
-                    backend: Backend::Uring,
-                    why,
-                },
-            ))
+        (None, by.into())
+    } else {
+        match (try_ring(), kind_of_ring, required) {
+            (Ok(ring), _, Some((_, by))) => (Some(ring), by.into()),
+            (Ok(ring), _, None) => (Some(ring), "kernel and sandbox allow io_uring".into()),
+            (Err(e), Some(what), _) => {
+                return Err(Error::io(what, &e).because(ErrorKind::NeedsRing));
+            }
+            (Err(e), None, Some(_)) => return Err(Error::io("io_uring_setup", &e)),
+            (Err(e), None, None) => (None, format!("io_uring is not available: {e}")),
         }
-        (Err(e), Some(_)) => Err(Error::io("io_uring_setup", &e)),
-        (Err(e), None) => {
-            let why = format!("io_uring is not available: {e}");
-            Ok((
-                None,
-                Choice {
-                    backend: Backend::Threads,
-                    why,
-                },
-            ))
-        }
-    }
+    };
+    let backend = match ring {
+        Some(_) => Backend::Uring,
+        None => Backend::Threads,
+    };
+    Ok((ring, Choice { backend, why }))
 }
 
 /// The backend that is required by the environment or the program, with the reason.
@@ -97,9 +77,4 @@ fn required(backend: Option<Backend>) -> Result<Option<(Backend, &'static str)>>
         )),
         _ => Ok(backend.map(|b| (b, "requested by the program"))),
     }
-}
-
-/// The error for registered files of an engine without a ring.
-pub(super) fn no_ring() -> std::io::Error {
-    std::io::Error::from_raw_os_error(libc::ENXIO)
 }

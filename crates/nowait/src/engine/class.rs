@@ -13,10 +13,9 @@ use crate::handle::Handle;
 use crate::op::{Kind, Opens};
 
 /// The class of an operation, by the time that it may wait.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
     /// Waits for a device.
-    #[default]
     File,
     /// Waits for a server, which may hang.
     Call,

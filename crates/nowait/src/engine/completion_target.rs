@@ -10,24 +10,17 @@ use super::in_flight::OpState;
 use crate::handle::Handle;
 use crate::user_code;
 
-/// The destination of a completion, and the class whose permit it gives back.
+/// The destination of a completion, with the class whose permit it gives back.
 #[derive(Debug)]
-pub(crate) struct CompletionTarget {
-    to: Destination,
-    class: Class,
-}
-
-/// The destination of a completion.
-#[derive(Debug)]
-enum Destination {
+pub(crate) enum CompletionTarget {
     /// The thread that drives the engine.
     Local,
-    /// A future.
-    Future(Arc<OpState>),
-    /// A reaper.
-    Queue(Arc<CompletionQueue>),
     /// Nothing receives the completion of a readahead.
     Ahead,
+    /// A future.
+    Future(Arc<OpState>, Class),
+    /// A reaper.
+    Queue(Arc<CompletionQueue>, Class),
 }
 
 /// A completion that nothing waits for. A drop may close a file, and close(2) may block. A drop
@@ -56,62 +49,28 @@ impl DroppedCompletion {
 }
 
 impl CompletionTarget {
-    /// The thread that drives the engine.
-    pub(crate) const LOCAL: CompletionTarget = CompletionTarget {
-        to: Destination::Local,
-        class: Class::File,
-    };
-
-    /// None: the operation is a readahead.
-    pub(crate) const AHEAD: CompletionTarget = CompletionTarget {
-        to: Destination::Ahead,
-        class: Class::File,
-    };
-
-    /// A future.
-    pub(crate) fn future(op_state: Arc<OpState>, class: Class) -> CompletionTarget {
-        let to = Destination::Future(op_state);
-        CompletionTarget { to, class }
-    }
-
-    /// A reaper.
-    pub(crate) fn queue(completions: Arc<CompletionQueue>, class: Class) -> CompletionTarget {
-        let to = Destination::Queue(completions);
-        CompletionTarget { to, class }
-    }
-
-    /// Returns true if a future waits for the completion.
-    pub(crate) fn is_future(&self) -> bool {
-        matches!(self.to, Destination::Future(_))
-    }
-
     /// Delivers the completion, on the owner or on a worker. Returns it if nothing waits for it.
     pub(crate) fn deliver(self, core: &Core, completion: Completion) -> Option<DroppedCompletion> {
-        let CompletionTarget { to, class } = self;
-        match to {
-            Destination::Local => None,
-            Destination::Ahead => {
+        let dropped = |completion, permit| Some(DroppedCompletion { completion, permit });
+        match self {
+            CompletionTarget::Local => None,
+            CompletionTarget::Ahead => {
                 core.aheads.release(1);
                 None
             }
-            Destination::Future(op_state) => {
-                let dropped = |completion, permit| Some(DroppedCompletion { completion, permit });
+            CompletionTarget::Future(op_state, class) => {
                 if Arc::strong_count(&op_state) == 1 {
                     return dropped(completion, Some(class));
                 }
                 core.permits(class).release(1);
                 op_state.complete(completion);
                 // The future may have been dropped since.
-                dropped(Arc::into_inner(op_state)?.into_completion()?, None)
+                dropped(Arc::into_inner(op_state)?.take()?, None)
             }
             // The operation is in flight until it is reaped, because unreaped completions use
             // memory too.
-            Destination::Queue(completions) => {
-                let completion = completions.push(class, completion)?;
-                Some(DroppedCompletion {
-                    completion,
-                    permit: Some(class),
-                })
+            CompletionTarget::Queue(completions, class) => {
+                dropped(completions.push(class, completion)?, Some(class))
             }
         }
     }

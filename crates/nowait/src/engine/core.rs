@@ -80,11 +80,11 @@ impl Core {
         let _ = self.features.set(Box::new(features));
     }
 
-    /// Makes the engine's set of files. `register` registers it with the ring.
+    /// Makes the engine's set of files. `register` registers it with the ring, or returns `None` if there is none.
     pub(super) fn file_set(
         &self,
         set: Result<FileSet>,
-        register: impl FnOnce(&FileSet) -> std::io::Result<()>,
+        register: impl FnOnce(&FileSet) -> Option<std::io::Result<()>>,
     ) -> Result<FileSet> {
         self.check_process("file_set")?;
         let set = set?;
@@ -92,7 +92,8 @@ impl Core {
             let what = "file_set (the engine has a set already)";
             return Err(Error::new(what, ErrorKind::InvalidInput));
         }
-        let registered = register(&set);
+        let no_ring = || Err(std::io::Error::from_raw_os_error(libc::ENXIO));
+        let registered = register(&set).unwrap_or_else(no_ring);
         if registered.is_err() {
             set.table().close();
         }
@@ -127,11 +128,6 @@ impl Core {
     /// The number of operations in flight on a shared engine.
     pub(super) fn in_flight(&self) -> usize {
         self.permits.iter().map(Semaphore::in_use).sum()
-    }
-
-    /// The number of operations in flight on a shared engine that need a device.
-    pub(crate) fn files_in_flight(&self) -> usize {
-        self.permits(Class::File).in_use()
     }
 
     /// Returns an error in a forked child, which has neither the threads nor the ring of the

@@ -22,18 +22,12 @@ pub(super) trait Cancel: std::fmt::Debug + Send + Sync {
 /// undone, and a device completes its operations in bounded time.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    op_state: Arc<OpState>,
-    stop: Option<(Weak<dyn Cancel>, Ticket)>,
+    pub(super) op_state: Arc<OpState>,
+    /// The engine and the operation, if it is to be stopped with its future.
+    pub(super) stop: Option<(Weak<dyn Cancel>, Ticket)>,
 }
 
 impl InFlight {
-    pub(super) fn new(
-        op_state: Arc<OpState>,
-        stop: Option<(Weak<dyn Cancel>, Ticket)>,
-    ) -> InFlight {
-        InFlight { op_state, stop }
-    }
-
     pub(crate) fn poll(&mut self, cx: &Context<'_>) -> Poll<Completion> {
         let polled = self.op_state.poll(cx);
         if polled.is_ready() {
@@ -44,21 +38,21 @@ impl InFlight {
 
     /// The operation. Its future and the engine hold it.
     pub(crate) fn in_progress(&self) -> InProgress {
-        let state: Weak<OpState> = Arc::downgrade(&self.op_state);
-        state
+        Arc::downgrade(&self.op_state) as InProgress
     }
 
-    /// Returns the completion in a forked child, if it arrived before the fork.
+    /// Returns the completion in a forked child, if it arrived before the fork. It takes no lock
+    /// that another thread may have held at the fork.
     pub(crate) fn completed_before_fork(&mut self) -> Option<Completion> {
         self.stop = None;
-        self.op_state.completed_before_fork()
+        self.op_state.completion.try_lock().ok()?.take()
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
         if Arc::strong_count(&self.op_state) > 1 {
-            self.op_state.forget_waker();
+            self.op_state.waker.forget();
         }
         if let Some((engine, ticket)) = self.stop.take()
             && let Some(engine) = engine.upgrade()
@@ -99,23 +93,8 @@ impl OpState {
         self.take().map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Notes that no future waits any more.
-    pub(crate) fn forget_waker(&self) {
-        self.waker.forget();
-    }
-
-    /// Returns the completion in a forked child, if it arrived before the fork. It takes no lock
-    /// that another thread may have held at the fork.
-    pub(crate) fn completed_before_fork(&self) -> Option<Completion> {
-        self.completion.try_lock().ok()?.take()
-    }
-
     /// The completion, if it has arrived and the future has not taken it.
-    pub(crate) fn into_completion(self) -> Option<Completion> {
-        self.take()
-    }
-
-    fn take(&self) -> Option<Completion> {
+    pub(crate) fn take(&self) -> Option<Completion> {
         lock(&self.completion).take()
     }
 }

@@ -6,8 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::backend::{Backend, Choice, choose, no_ring};
+use super::backend::{Backend, Choice, choose};
 use super::class::Class;
+use super::completion::{Completion, Ticket};
 use super::completion_queue::CompletionQueue;
 use super::completion_target::CompletionTarget;
 use super::core::Core;
@@ -19,8 +20,6 @@ use super::request::Request;
 use super::ring::{Returned, Ring, WaitFor};
 use super::submit::{Submit, begin};
 use super::wait::{Wait, Waiting};
-
-use super::completion::{Completion, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::support::Support;
 use crate::op::{Op, Route};
@@ -108,7 +107,7 @@ impl LocalEngine {
         })?;
         let (mut ring, features) = made.unzip();
         core.set_features(features);
-        pools.start(choice.backend)?;
+        pools.start(options, choice.backend)?;
         let completions = Arc::new(CompletionQueue::default());
         if let Some(ring) = &mut ring {
             ring.set_delivers_signals();
@@ -153,12 +152,10 @@ impl LocalEngine {
     /// `InvalidInput` if the capacity is zero or too large, or the engine has a set already;
     /// [`ErrorKind::Forked`] in a forked child.
     pub fn file_set(&mut self, capacity: usize) -> Result<FileSet> {
-        let ring = &mut self.ring;
+        let ring = self.ring.as_mut();
+        let set = FileSet::new(capacity, None);
         self.core
-            .file_set(FileSet::new(capacity, None), |set| match ring {
-                Some(ring) => ring.register_files(set.table()),
-                None => Err(no_ring()),
-            })
+            .file_set(set, |set| Some(ring?.register_files(set.table())))
     }
 
     /// The number of operations that may be in flight.
@@ -305,7 +302,7 @@ impl LocalEngine {
             self.core.deadlines.add(deadline, ticket);
         }
         let route = op.body.progress.route;
-        let request = Request::new(op, ticket, CompletionTarget::LOCAL);
+        let request = Request::new(op, ticket, CompletionTarget::Local);
         if let Some(why) = self.core.refuses(&request.op.body.kind) {
             let (request, outcome) = request.stop(why);
             self.ready
@@ -335,7 +332,7 @@ impl LocalEngine {
     }
 
     fn hand_over(&mut self, mut request: Request) {
-        request.target = CompletionTarget::queue(self.completions.clone(), Class::default());
+        request.target = CompletionTarget::Queue(self.completions.clone(), Class::File);
         self.away += 1;
         self.pools.push(request);
     }

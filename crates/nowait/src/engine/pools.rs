@@ -5,11 +5,10 @@ use std::sync::Arc;
 use super::backend::Backend;
 use super::class::Class;
 use super::completion::Ticket;
-use super::completion_target::DroppedCompletion;
 use super::core::Core;
 use super::options::Options;
 use super::request::Request;
-use super::workers::{Pool, Task};
+use super::workers::Pool;
 use crate::error::{ErrorKind, Result};
 
 /// All workers of one engine.
@@ -28,15 +27,15 @@ impl Pools {
 
     /// Starts the first worker if the backend is threads, to find out if threads can be started at
     /// all, or if it is to be the spare one.
-    pub(crate) fn start(&self, backend: Backend) -> Result<()> {
-        let files = self.of(Class::File);
-        if backend == Backend::Threads || files.has_spare() {
-            files.start()?;
+    pub(crate) fn start(&self, options: &Options, backend: Backend) -> Result<()> {
+        if options.spare_worker || backend == Backend::Threads {
+            self.of(Class::File).start()?;
         }
         Ok(())
     }
 
-    fn of(&self, class: Class) -> &Pool {
+    /// The pool of a class.
+    pub(crate) fn of(&self, class: Class) -> &Pool {
         &self.0[class as usize]
     }
 
@@ -54,21 +53,6 @@ impl Pools {
         if let Some(stranded) = left {
             self.of(own).refuse(stranded);
         }
-    }
-
-    /// Has one more worker take turns at a task. Returns false if there is no worker for it.
-    pub(crate) fn add_worker(&self, task: Arc<dyn Task>) -> bool {
-        self.of(Class::File).add_worker(task)
-    }
-
-    /// The number of workers that may take turns at one task.
-    pub(crate) fn max_task_workers(&self) -> usize {
-        self.of(Class::File).share_of_a_file()
-    }
-
-    /// Has a worker drop a completion.
-    pub(crate) fn discard(&self, dropped: DroppedCompletion) {
-        self.of(Class::Call).discard(dropped);
     }
 
     /// Stops an operation that no worker has begun, or that can be stopped. Returns true if it was

@@ -1,7 +1,7 @@
 //! A request: one operation inside an engine.
 
 use super::completion::{Completion, Ticket};
-use super::completion_target::CompletionTarget;
+use super::completion_target::{CompletionTarget, DroppedCompletion};
 use super::core::Core;
 use crate::error::{Error, ErrorKind};
 use crate::handle::Handle;
@@ -154,18 +154,14 @@ impl Request {
             return None;
         }
         core.policy.counters.count(Count::Aheads);
-        Some(Request::new(op, Ticket::AHEAD, CompletionTarget::AHEAD))
+        Some(Request::new(op, Ticket::AHEAD, CompletionTarget::Ahead))
     }
 
-    /// Makes the completion and its destination, and counts it.
-    pub(crate) fn finish(
-        mut self,
-        core: &Core,
-        outcome: Outcome,
-    ) -> (CompletionTarget, Completion) {
-        let is_future = self.target.is_future();
-        let target = std::mem::replace(&mut self.target, CompletionTarget::LOCAL);
-        (target, self.complete(core, outcome, is_future))
+    /// Makes the completion, counts it, and delivers it. Returns it if nothing waits for it.
+    pub(crate) fn deliver(mut self, core: &Core, outcome: Outcome) -> Option<DroppedCompletion> {
+        let is_future = matches!(self.target, CompletionTarget::Future(..));
+        let target = std::mem::replace(&mut self.target, CompletionTarget::Local);
+        target.deliver(core, self.complete(core, outcome, is_future))
     }
 
     /// Makes the completion, and counts it. For a future the wake-up is still to come, so that the future measures

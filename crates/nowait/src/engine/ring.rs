@@ -640,7 +640,7 @@ mod tests {
         let reader = Handle::new(reader).unwrap();
         for ticket in 0..64 {
             let read = Op::from(Read::stream(&reader, Box::new(vec![0u8; 1])));
-            let request = Request::new(read, Ticket(ticket), CompletionTarget::LOCAL);
+            let request = Request::new(read, Ticket(ticket), CompletionTarget::Local);
             assert!(ring.push(request).is_none());
         }
         ring.flush(&mut |_| {});

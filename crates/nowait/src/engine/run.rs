@@ -6,11 +6,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use super::completion::Completion;
 use super::in_flight::InFlight;
 use super::semaphore::Waiter;
 use super::shared::Engine;
-
-use super::completion::Completion;
 use crate::error::Error;
 use crate::op::{Op, OpType};
 use crate::policy::stats::{ns_since, sometimes_now};

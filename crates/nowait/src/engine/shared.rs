@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::task::Waker;
 
-use super::backend::{Backend, Choice, choose, no_ring};
+use super::backend::{Backend, Choice, choose};
 use super::class::Class;
+use super::completion::{Completion, Ticket};
 use super::completion_queue::{CompletionQueue, Taken};
 use super::completion_target::CompletionTarget;
 use super::core::Core;
@@ -25,9 +26,6 @@ use super::semaphore::Watch;
 use super::submit::{Submit, begin};
 use super::wait::{Wait, Waiting};
 use super::workers::Task;
-use owner::{Inbox, Message, start_owner};
-
-use super::completion::{Completion, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 #[cfg(feature = "tokio")]
 use crate::handle::Handle;
@@ -40,6 +38,7 @@ use crate::policy::stats::{Count, Stats};
 use crate::read::path::ReadPath;
 use crate::read::start::CallerResult;
 use crate::sys::process::PerProcess;
+use owner::{Inbox, Message, start_owner};
 
 /// An engine that any thread may submit to. Clones refer to the same engine.
 ///
@@ -164,7 +163,7 @@ impl Engine {
         })?;
         let (inbox, features) = made.unzip();
         core.set_features(features);
-        pools.start(choice.backend)?;
+        pools.start(options, choice.backend)?;
         Ok(Engine(Arc::new(CloseOnDrop(Arc::new(Shared {
             core,
             choice,
@@ -185,7 +184,7 @@ impl Engine {
 
     /// The number of operations in flight that need a device.
     pub(crate) fn files_in_flight(&self) -> usize {
-        self.core().files_in_flight()
+        self.core().permits(Class::File).in_use()
     }
 
     /// The read path of the calling thread, for a read that is not part of a batch.
@@ -229,19 +228,12 @@ impl Engine {
     /// `InvalidInput` if the capacity is zero or too large, or the engine has a set already;
     /// [`ErrorKind::Forked`] in a forked child.
     pub fn file_set(&self, capacity: usize) -> Result<FileSet> {
-        let inbox = &self.shared().inbox;
-        let set = FileSet::new(
-            capacity,
-            inbox.as_ref().map(|inbox| {
-                let owner: Weak<dyn Notified> = Arc::downgrade(inbox) as _;
-                owner
-            }),
-        );
-        self.core().file_set(set, |set| {
-            let inbox = inbox.as_ref().ok_or_else(no_ring)?;
+        let inbox = self.shared().inbox.as_ref();
+        let owner = inbox.map(|inbox| Arc::downgrade(inbox) as Weak<dyn Notified>);
+        self.core().file_set(FileSet::new(capacity, owner), |set| {
             let (tx, rx) = mpsc::channel();
-            inbox.send(Message::Register(set.table().clone(), tx));
-            rx.recv().unwrap_or_else(|_| Err(no_ring()))
+            inbox?.send(Message::Register(set.table().clone(), tx));
+            rx.recv().ok()
         })
     }
 
@@ -282,7 +274,7 @@ impl Engine {
                     return Submit::Full(op);
                 }
                 self.shared().completions.expect(1);
-                let target = CompletionTarget::queue(self.shared().completions.clone(), class);
+                let target = CompletionTarget::Queue(self.shared().completions.clone(), class);
                 Submit::Queued(self.queue(op, class, target))
             }
         }
@@ -327,7 +319,7 @@ impl Engine {
             match begin(&path, op) {
                 CallerResult::Done(done) => drop(completions.push(class, done)),
                 CallerResult::Rest(op) => {
-                    let target = CompletionTarget::queue(completions.clone(), class);
+                    let target = CompletionTarget::Queue(completions.clone(), class);
                     self.queue(op, class, target);
                 }
             }
@@ -360,8 +352,7 @@ impl Engine {
         let request = Request::new(op, ticket, target);
         if let Some(why) = shared.core.refuses(&request.op.body.kind) {
             let (request, outcome) = request.stop(why);
-            let (target, completion) = request.finish(&shared.core, outcome);
-            if let Some(dropped) = target.deliver(&shared.core, completion) {
+            if let Some(dropped) = request.deliver(&shared.core, outcome) {
                 dropped.discard(&shared.core);
             }
             return ticket;
@@ -405,7 +396,8 @@ impl Engine {
         waiter: &mut Option<Waiter>,
     ) -> std::result::Result<InFlight, Op> {
         let class = Class::of(&op.body.kind);
-        if !self.take_permit(class, waker, waiter) {
+        if !self.core().permits(class).poll_acquire(waker, waiter) {
+            self.policy().counters.count(Count::Full);
             return Err(op);
         }
         Ok(self.launch_in(class, op, waker))
@@ -433,14 +425,6 @@ impl Engine {
         taken
     }
 
-    fn take_permit(&self, class: Class, waker: &Waker, waiter: &mut Option<Waiter>) -> bool {
-        let taken = self.core().permits(class).poll_acquire(waker, waiter);
-        if !taken {
-            self.policy().counters.count(Count::Full);
-        }
-        taken
-    }
-
     /// Queues a read or write that has its permit.
     #[cfg(feature = "tokio")]
     pub(crate) fn launch_reserved(&self, op: Op, waker: &Waker) -> InFlight {
@@ -455,27 +439,27 @@ impl Engine {
             resume_unwind(panic)
         });
         let stoppable = class == Class::Unbounded && op.body.kind.can_be_stopped();
-        let target = CompletionTarget::future(op_state.clone(), class);
+        let target = CompletionTarget::Future(op_state.clone(), class);
         let ticket = self.queue(op, class, target);
         let stop = stoppable.then(|| (Arc::downgrade(&self.0) as Weak<dyn Cancel>, ticket));
-        InFlight::new(op_state, stop)
+        InFlight { op_state, stop }
     }
 
     /// Queues a call that has its permit, and whose future waits for `op_state` already.
     #[cfg(feature = "tokio")]
     pub(crate) fn launch_with_state(&self, op: Op, op_state: Arc<OpState>) {
         let class = Class::of(&op.body.kind);
-        self.queue(op, class, CompletionTarget::future(op_state, class));
+        self.queue(op, class, CompletionTarget::Future(op_state, class));
     }
 
     /// Has one more worker take turns at a task. Returns false if there is no worker for it.
     pub(crate) fn add_worker(&self, task: Arc<dyn Task>) -> bool {
-        self.shared().pools.add_worker(task)
+        self.shared().pools.of(Class::File).add_worker(task)
     }
 
     /// The number of workers that may take turns at one task.
     pub(crate) fn max_task_workers(&self) -> usize {
-        self.shared().pools.max_task_workers()
+        self.shared().pools.of(Class::File).share_of_a_file()
     }
 
     /// Returns an error in a forked child.

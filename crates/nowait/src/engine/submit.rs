@@ -24,19 +24,17 @@ pub(super) fn begin(
     path: &ReadPath<'_, impl Fn() -> usize, impl Fn(Op)>,
     mut op: Op,
 ) -> CallerResult<Completion> {
-    let Some(started) = path.start_op(&mut op) else {
-        return CallerResult::Rest(op);
-    };
-    match started {
-        Start::Done(n, provenance) => {
+    match path.start_op(&mut op) {
+        None => CallerResult::Rest(op),
+        Some(Start::Done(n, provenance)) => {
             CallerResult::Done(Completion::immediate(op, Ok(n), provenance))
         }
-        Start::Failed(errno) => {
+        Some(Start::Failed(errno)) => {
             let path = op.body.kind.handle().and_then(|h| h.shared_path());
             let error = Error::os(op.name(), errno).on(path);
             CallerResult::Done(Completion::failed(error, op))
         }
-        Start::Rest(rest) => {
+        Some(Start::Rest(rest)) => {
             rest.record(&mut op);
             CallerResult::Rest(op)
         }

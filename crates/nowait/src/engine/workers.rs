@@ -19,24 +19,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::class::Class;
+use super::completion::Ticket;
 use super::completion_target::DroppedCompletion;
 use super::core::Core;
 use super::request::{Outcome, Request};
 use super::yield_before_sleep::YieldBeforeSleep;
-pub(crate) use state::Task;
-use state::{LimitKey, LimitKeys, State, Work};
-use stop::Stop;
-
-use super::completion::Ticket;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handle::Handle;
-use crate::op::Step;
+use crate::op::{Body, Step};
 use crate::policy::provenance::{Arrival, ServedBy};
 use crate::policy::stats::Count;
 use crate::sys::sync::atomic::AtomicUsize;
 use crate::sys::sync::atomic::Ordering::Relaxed;
 use crate::sys::sync::{Condvar, Mutex, MutexGuard, lock, spawn, wait_timeout};
 use crate::sys::{Errno, retry};
+pub(crate) use state::Task;
+use state::{LimitKey, LimitKeys, State, Work};
+use stop::Stop;
 
 /// The time after which a worker without work ends.
 const IDLE: Duration = Duration::from_secs(5);
@@ -72,11 +71,6 @@ impl Pool {
     }
 
     /// Starts the first worker.
-    /// Returns true if the pool has a spare worker.
-    pub(super) fn has_spare(&self) -> bool {
-        self.0.spare
-    }
-
     pub(super) fn start(&self) -> Result<()> {
         let mut state = lock(&self.0.state);
         self.0
@@ -108,8 +102,7 @@ impl Pool {
         let core = &self.0.core;
         let (request, outcome) = request.stop(ErrorKind::Cancelled);
         let result = outcome.result.map_err(|_| Errno::AGAIN);
-        let (target, completion) = request.finish(core, Outcome { result, ..outcome });
-        if let Some(dropped) = target.deliver(core, completion) {
+        if let Some(dropped) = request.deliver(core, Outcome { result, ..outcome }) {
             dropped.discard(core);
         }
     }
@@ -176,10 +169,8 @@ impl Pool {
         let Some(Work::Request(request)) = found else {
             return false;
         };
-        let core = &self.0.core;
         let (request, outcome) = request.stop(why);
-        let (target, completion) = request.finish(core, outcome);
-        if let Some(dropped) = target.deliver(core, completion) {
+        if let Some(dropped) = request.deliver(&self.0.core, outcome) {
             // A worker drops the completion: the cancelling thread may be one that must not wait.
             self.discard(dropped);
         }
@@ -231,15 +222,11 @@ impl Inner {
 
     /// The means to stop an operation, if it is a read that may wait without end.
     fn stop_for(&self, work: &Work) -> Option<(Ticket, Arc<Stop>)> {
-        match work {
-            Work::Request(request) if self.class == Class::Unbounded => request
-                .op
-                .body
-                .kind
-                .can_be_stopped()
-                .then(|| (request.ticket, Arc::default())),
-            _ => None,
-        }
+        let Work::Request(request) = work else {
+            return None;
+        };
+        let stoppable = self.class == Class::Unbounded && request.op.body.kind.can_be_stopped();
+        stoppable.then(|| (request.ticket, Arc::default()))
     }
 
     /// The loop of a worker.
@@ -248,7 +235,7 @@ impl Inner {
         let mut state = lock(&self.state);
         state.idle -= 1;
         loop {
-            if let Some(work) = self.take(&mut state) {
+            if let Some((work, limit_keys)) = self.take(&mut state) {
                 let stop = self.stop_for(&work);
                 // Registered before the lock is released: from then on the operation is not in the
                 // queue.
@@ -265,7 +252,6 @@ impl Inner {
                 if more {
                     self.work.notify_one();
                 }
-                let limit_keys = self.limit_keys(&work);
                 let again = self.carry_out(work, stop.as_ref().map(|(_, stop)| &**stop));
                 state = lock(&self.state);
                 if let Some((ticket, _)) = stop {
@@ -296,25 +282,22 @@ impl Inner {
 
     /// Carries out a piece of work. Returns a task that needs another turn.
     fn carry_out(&self, work: Work, stop: Option<&Stop>) -> Option<Work> {
-        match work {
+        let dropped = match work {
             Work::Request(request) => {
                 let (request, result) = run(request, stop);
                 let by = ServedBy::Worker;
-                let (target, completion) = request.finish(&self.core, Outcome { result, by });
-                if let Some(dropped) = target.deliver(&self.core, completion) {
-                    dropped.discard(&self.core);
-                }
-                None
+                request.deliver(&self.core, Outcome { result, by })
             }
-            Work::Discard(dropped) => {
-                dropped.discard(&self.core);
-                None
-            }
+            Work::Discard(dropped) => Some(dropped),
             Work::Task(task) => {
                 self.core.policy.counters.count(Count::Turns);
-                task.run_once().then_some(Work::Task(task))
+                return task.run_once().then_some(Work::Task(task));
             }
+        };
+        if let Some(dropped) = dropped {
+            dropped.discard(&self.core);
         }
+        None
     }
 
     /// Calls sched_yield(2) a few times before the worker sleeps. One worker at a time does so. A
@@ -338,7 +321,7 @@ impl Inner {
 
     /// Returns the next piece of work whose shares are not used up. Work beyond its shares is
     /// parked.
-    fn take(&self, state: &mut State) -> Option<Work> {
+    fn take(&self, state: &mut State) -> Option<(Work, LimitKeys)> {
         let mut taken = None;
         while let Some(work) = state.ready.pop_front() {
             let limit_keys = self.limit_keys(&work);
@@ -352,7 +335,7 @@ impl Inner {
                     for key in limit_keys.into_iter().flatten() {
                         state.begin(key);
                     }
-                    taken = Some(work);
+                    taken = Some((work, limit_keys));
                     break;
                 }
             }
@@ -369,7 +352,6 @@ impl Inner {
             state.end(key);
             state.unpark(key);
         }
-        self.waiting.store(state.ready.len(), Relaxed);
     }
 
     /// The number of workers that a share may use.
@@ -383,36 +365,31 @@ impl Inner {
 
 /// Carries out one operation completely.
 fn run(mut request: Request, stop: Option<&Stop>) -> (Request, std::result::Result<usize, Errno>) {
-    let mut tries = stop.is_none() && request.wants_origin();
+    if stop.is_none()
+        && request.wants_origin()
+        && let Some(result) = request.read_cached()
+    {
+        return (request, result);
+    }
     loop {
-        if std::mem::take(&mut tries)
-            && let Some(result) = request.read_cached()
-        {
-            return (request, result);
-        }
         let kind = &mut request.op.body.kind;
         let repeats = kind.may_repeat();
         let mut run = || match stop {
             Some(stop) => stop.run(kind),
             None => kind.run(),
         };
-        let result = if repeats {
-            retry::interrupted(run)
-        } else {
-            run()
+        let result = match repeats {
+            true => retry::interrupted(run),
+            false => run(),
         };
         if let Ok(n) = result {
             request.arrived(n, Arrival::Indeterminate);
         }
+        let Body { kind, progress, .. } = &mut *request.op.body;
         if result == Err(Errno::CANCELED) {
-            request.op.body.progress.stopped = request
-                .op
-                .body
-                .progress
-                .stopped
-                .or(stop.and_then(Stop::why));
+            progress.stopped = progress.stopped.or(stop.and_then(Stop::why));
         }
-        if let Step::Done(result) = request.op.body.kind.settle(result) {
+        if let Step::Done(result) = kind.settle(result) {
             return (request, result);
         }
     }
@@ -445,7 +422,7 @@ mod model {
     }
 
     fn push(pool: &Pool, queue: &Arc<CompletionQueue>, ticket: u64) {
-        let target = CompletionTarget::queue(queue.clone(), Class::File);
+        let target = CompletionTarget::Queue(queue.clone(), Class::File);
         let request = Request::new(Op::from(Nop), Ticket(ticket), target);
         assert!(pool.push(request).is_none());
     }
@@ -570,7 +547,7 @@ mod tests {
         for (written, expected) in [(3, Ok(3)), (0, Err(Some(libc::EAGAIN)))] {
             let mut write = Write::new(&handle, Box::new("bytes"), 0);
             write.advance(written);
-            let target = CompletionTarget::queue(queue.clone(), Class::File);
+            let target = CompletionTarget::Queue(queue.clone(), Class::File);
             queue.expect(1);
             pool.refuse(Request::new(Op::from(write), Ticket(1), target));
             let mut done = Vec::new();

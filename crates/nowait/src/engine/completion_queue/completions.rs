@@ -18,12 +18,7 @@ impl Completions {
 
     /// Adds the completion of a nop. Returns false if the queue refuses it.
     pub fn push(&self) -> bool {
-        let completion = Completion {
-            result: Ok(0),
-            op: Op::from(Nop),
-            provenance: Provenance::default(),
-            ticket: None,
-        };
+        let completion = Completion::immediate(Op::from(Nop), Ok(0), Provenance::default());
         self.0.push(Class::File, completion).is_none()
     }
 

@@ -41,24 +41,14 @@ impl RingSupport {
         let mut ring = sys::ring::build(&io_uring::IoUring::builder(), 2).ok()?;
         let mut known = io_uring::Probe::new();
         let probed = ring.submitter().register_probe(&mut known).is_ok();
-        let with = |set: fn(&mut io_uring::Builder)| {
-            let mut builder = io_uring::IoUring::builder();
-            set(&mut builder);
-            Support::from_io(&sys::ring::build(&builder, 2))
+        let with = |set: fn(&mut io_uring::Builder) -> &mut io_uring::Builder| {
+            Support::from_io(&sys::ring::build(set(&mut io_uring::IoUring::builder()), 2))
         };
         Some(RingSupport {
-            single_issuer: with(|b| {
-                b.setup_single_issuer();
-            }),
-            defer_taskrun: with(|b| {
-                b.setup_single_issuer().setup_defer_taskrun();
-            }),
-            sqpoll: with(|b| {
-                b.setup_sqpoll(1);
-            }),
-            iopoll: with(|b| {
-                b.setup_iopoll();
-            }),
+            single_issuer: with(|b| b.setup_single_issuer()),
+            defer_taskrun: with(|b| b.setup_single_issuer().setup_defer_taskrun()),
+            sqpoll: with(|b| b.setup_sqpoll(1)),
+            iopoll: with(|b| b.setup_iopoll()),
             ext_arg: ring.params().is_feature_ext_arg(),
             nodrop: ring.params().is_feature_nodrop(),
             operations: crate::op::ALL

@@ -135,9 +135,8 @@ fn take(message: Message, ring: &mut Ring, pools: &Pools) {
 fn drive(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
     let mut out = |out: Returned| match out {
         Returned::Done(request, outcome) => {
-            let (target, completion) = request.finish(core, outcome);
-            if let Some(dropped) = target.deliver(core, completion) {
-                pools.discard(dropped);
+            if let Some(dropped) = request.deliver(core, outcome) {
+                pools.of(Class::Call).discard(dropped);
             }
         }
         Returned::Worker(request) => pools.push(request),
