@@ -70,13 +70,13 @@ pub mod leases;
 pub mod magic;
 mod mapped;
 mod page_map;
+mod page_query;
 mod pages;
 mod probe;
 pub mod proc;
 pub mod ranges;
 mod remembered;
 pub mod source_cache;
-mod survey;
 #[doc(hidden)]
 pub mod sys;
 pub mod tasks;

@@ -208,11 +208,11 @@ pub(crate) struct Builder {
     /// The next page.
     next: u64,
     /// The index of the first piece that has not been considered for conversion to bits.
-    loose: usize,
+    unconverted: usize,
 }
 
 /// The number of consecutive runs after which conversion to bits is considered.
-const LOOSE: usize = 64;
+const MANY: usize = 64;
 
 impl Builder {
     pub(crate) fn new(range: Range<u64>, size: u64, page: u64) -> Builder {
@@ -226,7 +226,7 @@ impl Builder {
                 unasked: 0,
                 pieces: Vec::new(),
             },
-            loose: 0,
+            unconverted: 0,
         }
     }
 
@@ -241,7 +241,7 @@ impl Builder {
             self.map.cached += pages;
         }
         let alike = match self.map.pieces.last() {
-            Some(last) if self.map.pieces.len() > self.loose => match last.pages {
+            Some(last) if self.map.pieces.len() > self.unconverted => match last.pages {
                 Pages::Missing => !resident,
                 Pages::Resident => resident,
                 Pages::Mixed(_) => false,
@@ -251,8 +251,8 @@ impl Builder {
         if alike {
             return;
         }
-        if self.map.pieces.len() - self.loose == LOOSE {
-            self.tie(first);
+        if self.map.pieces.len() - self.unconverted == MANY {
+            self.convert(first);
         }
         self.map.pieces.push(Piece {
             first,
@@ -270,34 +270,34 @@ impl Builder {
         self.push(pages, false);
     }
 
-    /// Converts the runs from `loose` on, which end at page `end`, to bits if those are smaller.
-    fn tie(&mut self, end: u64) {
-        let loose = &self.map.pieces[self.loose..];
-        let first = loose[0].first;
+    /// Converts the runs from `unconverted` on, which end at page `end`, to bits if those are smaller.
+    fn convert(&mut self, end: u64) {
+        let runs = &self.map.pieces[self.unconverted..];
+        let first = runs[0].first;
         let words = (end - first).div_ceil(64);
-        if words * 8 < size_of_val(loose) as u64 {
+        if words * 8 < size_of_val(runs) as u64 {
             let mut bits = vec![0u64; to_usize(words)].into_boxed_slice();
-            let ends = loose[1..].iter().map(|p| p.first).chain([end]);
-            for (piece, end) in loose.iter().zip(ends) {
+            let ends = runs[1..].iter().map(|p| p.first).chain([end]);
+            for (piece, end) in runs.iter().zip(ends) {
                 if piece.pages == Pages::Resident {
                     for at in piece.first - first..end - first {
                         bits[to_usize(at) / 64] |= 1 << (at % 64);
                     }
                 }
             }
-            self.map.pieces.truncate(self.loose);
+            self.map.pieces.truncate(self.unconverted);
             self.map.pieces.push(Piece {
                 first,
                 pages: Pages::Mixed(bits),
             });
         }
-        self.loose = self.map.pieces.len();
+        self.unconverted = self.map.pieces.len();
     }
 
     /// Returns the map. All of its pages must have been added.
     pub(crate) fn finish(mut self) -> PageMap {
-        if self.map.pieces.len() > self.loose {
-            self.tie(self.next);
+        if self.map.pieces.len() > self.unconverted {
+            self.convert(self.next);
         }
         self.map.pieces.shrink_to_fit();
         self.map

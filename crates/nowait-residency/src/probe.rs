@@ -10,9 +10,9 @@ use crate::choice::{SourceChoice, choose, only};
 use crate::error::{Error, Result};
 use crate::mapped::MappedRange;
 use crate::page_map::{Builder, PageMap};
+use crate::page_query::{PageQuery, PageState};
 use crate::pages::{page_size, pages_of};
 use crate::source_cache::{Coverage, SourceCache, coverage};
-use crate::survey::{PageState, Survey};
 use crate::sys::page_cache::Cachestat;
 use crate::sys::{Errno, stat};
 
@@ -295,10 +295,10 @@ impl<'fd> Probe<'fd> {
     /// As [`resident_prefix`].
     pub fn resident_prefix(&self, offset: u64, len: u64) -> Result<Answer<u64>> {
         let end = self.end("resident_prefix", offset, len)?;
-        self.answer("resident_prefix", |survey| {
-            let range = within(offset..end, survey.shape.size);
+        self.answer("resident_prefix", |query| {
+            let range = within(offset..end, query.shape.size);
             let first = range.start / page_size();
-            let whole = survey.prefix(first..first + pages_of(&range))?;
+            let whole = query.prefix(first..first + pages_of(&range))?;
             let there = ((first + whole) * page_size()).min(range.end);
             Ok(there.saturating_sub(range.start))
         })
@@ -310,13 +310,13 @@ impl<'fd> Probe<'fd> {
     /// As [`page_map`].
     pub fn page_map(&self, range: Range<u64>) -> Result<Answer<PageMap>> {
         self.check("page_map", &range)?;
-        self.answer("page_map", |survey| {
-            let size = survey.shape.size;
+        self.answer("page_map", |query| {
+            let size = query.shape.size;
             let range = within_pages(range, size);
             let first = range.start / page_size();
             let pages = first..first + pages_of(&range);
             let mut map = Builder::new(range, size, page_size());
-            survey.each(pages, &mut |n, state| match state {
+            query.each(pages, &mut |n, state| match state {
                 PageState::Unasked => map.skip(n),
                 state => map.push(n, state == PageState::Resident),
             })?;
@@ -330,7 +330,7 @@ impl<'fd> Probe<'fd> {
     /// As [`residency`].
     pub fn residency(&self, range: Range<u64>) -> Result<Answer<Residency>> {
         self.check("residency", &range)?;
-        self.answer("residency", |survey| counted(&survey, range))
+        self.answer("residency", |query| counted(&query, range))
     }
 
     /// See [`residency_of_ranges`].
@@ -342,8 +342,8 @@ impl<'fd> Probe<'fd> {
         ranges
             .iter()
             .try_for_each(|range| self.check(name, range))?;
-        self.answer(name, |survey| {
-            let each = ranges.iter().map(|range| counted(&survey, range.clone()));
+        self.answer(name, |query| {
+            let each = ranges.iter().map(|range| counted(&query, range.clone()));
             each.collect()
         })
     }
@@ -352,7 +352,7 @@ impl<'fd> Probe<'fd> {
     fn answer<T>(
         &self,
         operation: &'static str,
-        look: impl FnOnce(Survey<'_>) -> Result<T, Errno>,
+        look: impl FnOnce(PageQuery<'_>) -> Result<T, Errno>,
     ) -> Result<Answer<T>> {
         let source = match self.source() {
             Ok(source) => source,
@@ -361,7 +361,7 @@ impl<'fd> Probe<'fd> {
         let failed = |errno| Error::os(operation, errno).on(self.path);
         let shape = stat::shape(self.fd).map_err(failed)?;
         let look = |mapping: Option<&MappedRange>| {
-            look(Survey {
+            look(PageQuery {
                 fd: self.fd,
                 mapping,
                 alone: self.alone,
@@ -395,19 +395,19 @@ impl<'fd> Probe<'fd> {
 }
 
 /// The numbers of the pages of a range.
-pub(crate) fn counted(survey: &Survey<'_>, range: Range<u64>) -> Result<Residency, Errno> {
-    let range = within_pages(range, survey.shape.size);
+pub(crate) fn counted(query: &PageQuery<'_>, range: Range<u64>) -> Result<Residency, Errno> {
+    let range = within_pages(range, query.shape.size);
     let first = range.start / page_size();
     let pages = first..first + pages_of(&range);
-    if survey.mapping.is_none() {
+    if query.mapping.is_none() {
         let number = pages.end - pages.start;
-        return Ok(Residency::counted(number, &survey.count(&pages)?));
+        return Ok(Residency::counted(number, &query.count(&pages)?));
     }
     let mut sum = Residency {
         pages: pages.end - pages.start,
         ..Residency::default()
     };
-    survey.each(pages, &mut |n, state| match state {
+    query.each(pages, &mut |n, state| match state {
         PageState::Resident => sum.cached += n,
         PageState::Missing => {}
         PageState::Unasked => sum.unasked += n,

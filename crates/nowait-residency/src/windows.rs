@@ -157,8 +157,8 @@ impl FileWindows {
         if !self.is_here() {
             return None;
         }
-        let loose = self.end_use();
-        (!loose.is_empty()).then(|| self.eviction(loose))
+        let to_evict = self.end_use();
+        (!to_evict.is_empty()).then(|| self.eviction(to_evict))
     }
 
     fn eviction(self: &Arc<FileWindows>, windows: Vec<u64>) -> Eviction {

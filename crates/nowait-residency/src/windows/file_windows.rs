@@ -49,11 +49,11 @@ impl FileWindows {
         if *users > 0 {
             return Vec::new();
         }
-        let loose = self.lock().take_all();
-        if loose.is_empty() {
+        let to_evict = self.lock().take_all();
+        if to_evict.is_empty() {
             files.remove(&self.id);
         }
-        loose
+        to_evict
     }
 
     /// Returns true in the process that has opened the file. A forked child evicts nothing.

@@ -33,9 +33,9 @@ pub(super) struct Windows {
     pub size: u64,
     pub known: BTreeMap<u64, Window>,
     /// The windows that may have pages to evict and are not in use, with the time of their last
-    /// use. Windows of which pages stayed when they were evicted are in `stuck` instead.
+    /// use. Windows of which pages stayed when they were evicted are in `left_behind` instead.
     pub idle: BTreeSet<(u64, u64)>,
-    pub stuck: BTreeSet<u64>,
+    pub left_behind: BTreeSet<u64>,
     /// The number of windows in `idle` that were read or written, and not only reached by
     /// readahead.
     pub used_idle: usize,
@@ -64,8 +64,8 @@ pub(super) struct Window {
     /// True if it was read or written since it was surveyed, and not only reached by readahead.
     used: bool,
     /// True if this process may have made pages of the missing ranges resident: the window is to be evicted.
-    pub loose: bool,
-    /// The time at which the survey of a window that is not loose is too old.
+    pub is_to_be_evicted: bool,
+    /// The time at which the survey of a window without pages to evict is too old.
     expires: Option<Instant>,
 }
 
@@ -127,7 +127,7 @@ impl Windows {
             window.last_use = self.clock;
             window.users += 1;
             window.used |= *index <= last;
-            window.loose = !window.missing.is_empty();
+            window.is_to_be_evicted = !window.missing.is_empty();
         }
         Some(Span(windows))
     }
@@ -143,7 +143,7 @@ impl Windows {
 
     /// Forgets the windows without pages to evict whose surveys are too old.
     pub fn forget_expired(&mut self, span: RangeInclusive<u64>) {
-        let is_idle = |it: &Window| !it.loose && it.users == 0;
+        let is_idle = |it: &Window| !it.is_to_be_evicted && it.users == 0;
         let mut all = self.known.range(span.clone());
         if !all.any(|(_, window)| is_idle(window)) {
             return;
@@ -168,7 +168,7 @@ impl Windows {
                 continue;
             };
             window.users -= 1;
-            if window.users == 0 && window.loose {
+            if window.users == 0 && window.is_to_be_evicted {
                 self.idle.insert((window.last_use, index));
                 self.used_idle += usize::from(window.used);
             }
@@ -183,7 +183,7 @@ impl Windows {
         if self.idle.remove(&(window.last_use, index)) {
             self.used_idle -= usize::from(window.used);
         }
-        self.stuck.remove(&index);
+        self.left_behind.remove(&index);
     }
 
     /// Takes the windows that are to be evicted, if there are more than [`IDLE`]: those that were
@@ -198,7 +198,7 @@ impl Windows {
             due.push(index);
         }
         if !due.is_empty() {
-            due.extend(self.stuck.pop_first());
+            due.extend(self.left_behind.pop_first());
             due.sort_unstable();
             due.dedup();
         }
@@ -209,7 +209,7 @@ impl Windows {
     /// it was closed, so these are surveyed again.
     pub fn forget_evicted(&mut self) {
         self.known
-            .retain(|_, window| window.loose || window.users > 0);
+            .retain(|_, window| window.is_to_be_evicted || window.users > 0);
         self.forgotten += 1;
     }
 
@@ -217,11 +217,14 @@ impl Windows {
     pub fn take_all(&mut self) -> Vec<u64> {
         self.end_abandoned();
         self.idle.clear();
-        self.stuck.clear();
+        self.left_behind.clear();
         self.used_idle = 0;
-        let loose = self.known.iter().filter(|(_, window)| window.loose);
-        let loose = loose.map(|(index, _)| *index);
-        let all: BTreeSet<u64> = loose.chain(self.left.keys().copied()).collect();
+        let to_evict = self
+            .known
+            .iter()
+            .filter(|(_, window)| window.is_to_be_evicted);
+        let to_evict = to_evict.map(|(index, _)| *index);
+        let all: BTreeSet<u64> = to_evict.chain(self.left.keys().copied()).collect();
         all.into_iter().collect()
     }
 
@@ -282,9 +285,10 @@ impl Windows {
     /// The windows of an eviction that was dropped before it was run are evicted later.
     pub fn stay(&mut self, indices: &[u64]) {
         let (known, idle) = (&self.known, &self.idle);
-        self.stuck.extend(indices.iter().filter(|index| {
-            let is_left =
-                |it: &Window| it.users == 0 && it.loose && !idle.contains(&(it.last_use, **index));
+        self.left_behind.extend(indices.iter().filter(|index| {
+            let is_left = |it: &Window| {
+                it.users == 0 && it.is_to_be_evicted && !idle.contains(&(it.last_use, **index))
+            };
             known.get(index).is_some_and(is_left)
         }));
     }
@@ -311,12 +315,12 @@ impl Windows {
             }
             self.set_busy(*index);
             if stayed.contains(index) {
-                self.stuck.insert(*index);
+                self.left_behind.insert(*index);
             } else if forgets {
                 self.known.remove(index);
                 self.forgotten += 1;
             } else if let Some(window) = self.known.get_mut(index) {
-                (window.loose, window.used) = (false, false);
+                (window.is_to_be_evicted, window.used) = (false, false);
                 window.expires = Some(Instant::now() + MAX_AGE);
             }
         }

@@ -30,7 +30,7 @@ const CALL: u64 = 15;
 const MAPPING: u64 = 400;
 
 /// A query about a file's pages.
-pub(crate) struct Survey<'a> {
+pub(crate) struct PageQuery<'a> {
     pub(crate) fd: BorrowedFd<'a>,
     /// The mapping for mincore(2); `None` if cachestat(2) is asked.
     pub(crate) mapping: Option<&'a MappedRange>,
@@ -59,7 +59,7 @@ impl PageState {
     }
 }
 
-impl Survey<'_> {
+impl PageQuery<'_> {
     /// The number of resident pages before the first page that is not resident.
     pub(crate) fn prefix(&self, pages: Range<u64>) -> Result<u64, Errno> {
         match self.mapping {
