@@ -15,8 +15,8 @@ set -euo pipefail
 
 kernels=(6.1 6.12 newest)
 # The other crates whose tests run, and their test programs, or modules of them.
-face_crates=(nowait-cli nowait-aio nowait-capi)
-faces=(nowait-cli.run nowait-cli.verbs::doctor nowait-aio.drop_in nowait-capi.capi)
+face_crates=(nowait-cli nowait-aio nowait-capi nowait-residency)
+faces=(nowait-cli.run nowait-cli.verbs::doctor nowait-aio.drop_in nowait-capi.capi nowait-residency.truth)
 # Test programs that are not run, because a guest does not have the source tree that they need.
 never=(tidy)
 # With --short: these test programs or modules of them ("nowait": the unit tests).
@@ -31,7 +31,8 @@ short_newest=(read::cached_read read::erofs engine::contract ring::restricted ma
 # Programs that tests call. A program that this machine lacks is missing in the guest; its tests then skip.
 tools=(debugfs mkfs.ext4 mkfs.xfs mkfs.btrfs mkfs.erofs mount umount losetup fusermount3 setfattr getfattr chattr)
 # The modules that the guest may load. Their dependencies are added.
-modules=(virtio_pci virtio_blk loop fuse virtiofs overlay xfs btrfs erofs null_blk nvme crc32c_generic crc32c_intel)
+modules=(virtio_pci virtio_blk loop fuse virtiofs overlay xfs btrfs erofs squashfs nfsd nfsv4 null_blk nvme crc32c_generic
+    crc32c_intel)
 
 usage() {
     cat <<'USAGE'

@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use nowait_residency::source_cache::{Coverage, SourceCache};
@@ -155,6 +155,95 @@ fn erofs() -> Option<Place> {
         let mut command = Command::new("mkfs.erofs");
         command.args([image, from]);
         command
+    })
+}
+
+/// A server of NFS on this machine, and its directory. install-deps.sh does not install the package: Debian starts it as a service
+/// for other machines.
+struct Server {
+    mountd: Child,
+    at: TempDir,
+    base: TestMount,
+}
+
+impl Server {
+    /// `None` if the kernel has no NFS, or a program is missing.
+    fn start() -> Option<Server> {
+        for module in ["nfsd", "nfsv4"] {
+            let _ = Command::new("modprobe").arg(module).output();
+        }
+        let known = fs::read_to_string("/proc/filesystems").unwrap();
+        if !["nfsd", "nfs4"]
+            .iter()
+            .all(|it| known.contains(&format!("\t{it}\n")))
+        {
+            println!("this kernel has no NFS");
+            return None;
+        }
+        let programs = ["exportfs", "rpc.nfsd", "rpc.mountd", "mount.nfs4"];
+        if let Some(missing) = programs.iter().find(|it| !is_installed(it)) {
+            println!("{missing} is missing: the package nfs-kernel-server is not installed");
+            return None;
+        }
+        let base = TestMount::new(Filesystem::Ext4).unwrap();
+        make_files(base.path());
+        // A mount that fails is there already.
+        let _ = Command::new("mount")
+            .args(["-t", "nfsd", "nfsd", "/proc/fs/nfsd"])
+            .output();
+        fs::create_dir_all("/var/lib/nfs").unwrap();
+        let exported = format!("127.0.0.1:{}", base.path().display());
+        let options = "rw,fsid=1,insecure,no_root_squash,no_subtree_check";
+        succeeds(Command::new("exportfs").args(["-o", options, &exported]));
+        let mut mountd = Command::new("rpc.mountd");
+        mountd.args(["--foreground", "--no-nfs-version", "3"]);
+        let mountd = mountd.spawn().unwrap();
+        let at = TempDir::new().unwrap();
+        let server = Server { mountd, at, base };
+        // Opens wait for the end of the time in which clients of an earlier server come back.
+        let times = ["--grace-time", "10", "--lease-time", "10"];
+        succeeds(
+            Command::new("rpc.nfsd")
+                .args(times)
+                .args(["--no-nfs-version", "3", "2"]),
+        );
+        let source = format!("127.0.0.1:{}", server.base.path().display());
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "nfs4", "-o", "vers=4.2", &source]);
+        succeeds(mount.arg(server.at.path()));
+        Some(server)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = Command::new("umount")
+            .arg("-f")
+            .arg(self.at.path())
+            .output();
+        let _ = Command::new("rpc.nfsd").arg("0").output();
+        let _ = Command::new("exportfs").arg("-au").output();
+        let _ = self.mountd.kill();
+        let _ = self.mountd.wait();
+    }
+}
+
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|it| it.join(program).exists())
+}
+
+fn succeeds(command: &mut Command) {
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{command:?}: {done:?}");
+}
+
+fn nfs() -> Option<Place> {
+    let server = Server::start()?;
+    Some(Place {
+        name: "NFS",
+        dir: server.at.path().to_owned(),
+        _keeps: Box::new(server),
     })
 }
 
@@ -321,11 +410,12 @@ fn the_answers_are_those_of_mincore() {
     open_to_all(home.path());
     let program = home.path().join("program");
     slowdisk::copy_program(std::env::current_exe().unwrap(), &program).unwrap();
-    let places: [&dyn Fn() -> Option<Place>; 10] = [
+    let places: [&dyn Fn() -> Option<Place>; 11] = [
         &|| mounted("ext4", Filesystem::Ext4),
         &|| mounted("xfs", Filesystem::Xfs),
         &|| mounted("btrfs", Filesystem::Btrfs),
         &|| mounted("tmpfs", Filesystem::Tmpfs),
+        &nfs,
         &|| overlay("overlay", false),
         &|| overlay("overlay, copied up", true),
         &|| fuse("fuse", false),
