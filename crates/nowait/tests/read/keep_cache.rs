@@ -576,7 +576,9 @@ fn appended_pages_are_evicted() {
 fn a_program_that_was_just_written_can_be_executed() {
     let mount = mounted!(Filesystem::Ext4);
     let engine = Engine::new().expect("an engine");
-    let program = fs::read("/bin/true").expect("a program");
+    let Ok(program) = fs::read("/bin/true") else {
+        return slowdisk::skip_or_fail("/bin/true is missing");
+    };
     for number in 0..20 {
         let path = mount.path().join(format!("{number}"));
         let mut options = OpenOptions::new();
