@@ -46,9 +46,10 @@ begin() {
         sleep 0.5
     done
     mount -t ext4 /dev/vda /scratch || give_up "no scratch disk"
-    mkdir -p /scratch/tmp /scratch/cargo-tmp
+    mkdir -p /scratch/tmp /scratch/cargo-tmp /var/tmp
     chmod 1777 /scratch/tmp
     mount --bind /scratch/tmp /tmp
+    mount --bind /scratch/tmp /var/tmp
 }
 
 # enter_machine: makes the host's root the root of this process, with writes to the scratch disk.
