@@ -29,7 +29,7 @@ short_without_6_12=(read::strict read::other_uid read::residency_calls read::hit
 short_newest=(read::cached_read read::erofs engine::contract ring::restricted mapping::process)
 
 # Programs that tests call. A program that this machine lacks is missing in the guest; its tests then skip.
-tools=(debugfs mkfs.ext4 mkfs.xfs mkfs.btrfs mkfs.erofs mount umount losetup fusermount3 setfattr getfattr chattr)
+tools=(debugfs tune2fs mkfs.ext4 mkfs.xfs mkfs.btrfs mkfs.erofs mount umount losetup fusermount3 setfattr getfattr chattr)
 # The modules that the guest may load. Their dependencies are added.
 modules=(virtio_pci virtio_blk loop fuse virtiofs overlay xfs btrfs erofs squashfs nfsd nfsv4 null_blk nvme crc32c_generic
     crc32c_intel)
