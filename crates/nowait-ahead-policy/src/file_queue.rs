@@ -44,8 +44,8 @@ pub struct Queue {
     /// The last file that the program has opened: its directory, inode number and name.
     pub last: Option<(Id, u64, Arc<Path>)>,
     pub sequence: Sequence,
-    /// The number of times that all roots were closed for the program.
-    pub let_go: u64,
+    /// The number of times that roots were closed for the program.
+    pub closings: u64,
     pub threads: usize,
     /// The number of threads that wait.
     pub idle: usize,
@@ -120,7 +120,7 @@ impl Queue {
 
     /// Closes some roots for the program. Forgets the unread files, so that a later walk may find them again.
     pub fn let_go(&mut self, which: impl Fn(&OwnedFd) -> bool) {
-        self.let_go += 1;
+        self.closings += 1;
         for directory in self.directories.values_mut() {
             if directory.root.as_deref().is_some_and(&which) {
                 for (name, id) in directory.close_root() {
@@ -159,15 +159,9 @@ impl Queue {
     /// A file that was taken was cached already, perhaps because the program has opened it before
     /// the walk has found it.
     pub fn was_cached(&mut self, id: Id) {
-        let Some(file) = self.forget(id) else {
+        let Some(file) = self.take_back(id) else {
             return;
         };
-        if let Some(directory) = self.directories.get_mut(&file.directory)
-            && directory.wasted > 0
-        {
-            directory.wasted -= 1;
-            self.wasted -= 1;
-        }
         if let Some(directory) = self.directories.get_mut(&file.directory) {
             directory.names.insert(file.name.clone(), id);
         }
@@ -176,10 +170,31 @@ impl Queue {
 
     /// A file that was taken was not read. A later walk may find it again.
     pub fn was_not_read(&mut self, id: Id) {
-        if let Some(file) = self.forget(id) {
-            self.summary.files -= 1;
-            self.summary.bytes -= file.read;
+        if self.files.get(&id).is_none_or(|file| file.read == 0) {
+            // The program has opened it, and a walk may have found it again.
+            return;
         }
+        let Some(file) = self.take_back(id) else {
+            return;
+        };
+        self.summary.files -= 1;
+        self.summary.bytes -= file.read;
+        if let Some(directory) = self.directories.get_mut(&file.directory) {
+            directory.taken -= 1;
+            directory.read.retain(|read| *read != id);
+        }
+    }
+
+    /// Removes a file that was taken, which is then neither ahead of the program nor wasted.
+    fn take_back(&mut self, id: Id) -> Option<File> {
+        let file = self.forget(id)?;
+        if let Some(directory) = self.directories.get_mut(&file.directory)
+            && directory.wasted > 0
+        {
+            directory.wasted -= 1;
+            self.wasted -= 1;
+        }
+        Some(file)
     }
 
     /// Records the step of the program to a file from the last one in the same directory.

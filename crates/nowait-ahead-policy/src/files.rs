@@ -282,12 +282,12 @@ impl Files {
             };
             self.wake(&mut state);
             let (root, path) = (directory.0, directory.1);
-            let before = state.let_go;
+            let before = state.closings;
             drop(state);
             let mut cached = Vec::new();
             let (mut row, mut tried) = (0, 0);
             for (id, name, len) in &taken {
-                if self.gives_no_gain() || self.state().let_go != before {
+                if self.gives_no_gain() || self.state().closings != before {
                     break;
                 }
                 tried += 1;

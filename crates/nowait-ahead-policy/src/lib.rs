@@ -34,7 +34,7 @@
 //!  disk         the disks that seek
 //!  cached       if a directory or a tree is cached already
 //!  directory    the identity of a directory, how it is opened, and its listing
-//!  mounts       the mount points at which filesystems are unmounted
+//!  mounts       the mount points at which filesystems are unmounted, and the mounts of open files
 //!  uses         the files that a program has open or mapped
 //!  threads      if a thread has slept or read
 //! ```

@@ -85,6 +85,7 @@ const DETAILS: &str = "\
 the descriptors, the terminal, the limits and the signals that it has without `nowait run`. A helper, a process that is no
 child of the program, reads ahead beside it. Reports, evictions and profiles may be complete only some time after the program
 has ended. Scripts that then look at the page cache, or unmount a filesystem, use --wait.
+If umount(2) of the program fails with EBUSY, the helper closes what it reads on that mount, and the call is repeated.
 
 With --wait, and as process 1 of a PID namespace, `nowait run` stays as the parent of the program instead, and ends after the helper,
 at most 30 seconds after the program. The output and the exit status are those of the program. Signals that processes send to `nowait

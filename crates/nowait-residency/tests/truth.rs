@@ -158,8 +158,8 @@ fn erofs() -> Option<Place> {
     })
 }
 
-/// A server of NFS on this machine, and its directory. install-deps.sh does not install the package: Debian starts it as a service
-/// for other machines.
+/// A server of NFS on this machine, and its directory. Only in a guest of test-kernels.sh: another machine may serve
+/// directories of its own, and install-deps.sh does not install the package, since Debian starts it as a service.
 struct Server {
     mountd: Child,
     at: TempDir,
@@ -167,8 +167,9 @@ struct Server {
 }
 
 impl Server {
-    /// `None` if the kernel has no NFS, or a program is missing.
+    /// `None` if this is no guest, if the kernel has no NFS, or if a program is missing.
     fn start() -> Option<Server> {
+        std::env::var_os("NOWAIT_TEST_KERNEL")?;
         for module in ["nfsd", "nfsv4"] {
             let _ = Command::new("modprobe").arg(module).output();
         }
