@@ -290,6 +290,11 @@ fn files_that_were_read_are_used_after_the_end_of_readahead() {
     find(&files, &directory);
     ids[..8].iter().for_each(|id| files.opened(*id));
     wait_for("the last file", || is_read(&files, ids[49]));
+    // A thread that has taken files has read them when it waits.
+    wait_for("the reads", || {
+        let state = files.state();
+        state.idle == state.threads
+    });
     files.end_readahead();
     wait_for("the threads", || files.state().threads == 0);
     let stat = rustix::fs::stat(directory.path()).unwrap();
