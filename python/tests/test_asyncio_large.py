@@ -7,7 +7,7 @@ import io
 import os
 
 import pytest
-from helpers import evict_file, python
+from helpers import evict_file, preempted, python, unless
 from nowait import asyncio_files
 
 MIB = 1 << 20
@@ -47,6 +47,7 @@ def write(path, data):
     return data
 
 
+@unless(preempted)
 def test_large_cached_reads_leave_the_loop_to_other_tasks(disk):
     path = disk / "file"
     data = write(path, os.urandom(SIZE))
@@ -109,6 +110,7 @@ def test_large_uncached_reads(make):
     asyncio.run(main())
 
 
+@unless(preempted)
 @pytest.mark.parametrize("word", ["hello ", "hé☃lo "])
 def test_large_texts_leave_the_loop_to_other_tasks(disk, word):
     path = disk / "file"
@@ -140,6 +142,7 @@ def test_large_texts_leave_the_loop_to_other_tasks(disk, word):
     asyncio.run(main())
 
 
+@unless(preempted)
 @pytest.mark.parametrize("letter", ["a", "é"])
 def test_a_long_line_leaves_the_loop_to_other_tasks(disk, letter):
     path = disk / "file"
@@ -248,6 +251,7 @@ def test_nothing_writes_into_a_large_buffer_after_a_cancellation(disk):
     asyncio.run(main())
 
 
+@unless(preempted)
 def test_large_writes_leave_the_loop_to_other_tasks(disk):
     path = disk / "file"
     data = os.urandom(SIZE)

@@ -9,7 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from helpers import evict_file, python
+from helpers import HANG, evict_file, python
 from nowait import asyncio_files
 from writing import (
     ENOSPC,
@@ -373,7 +373,7 @@ def test_a_file_whose_loop_was_closed_in_the_middle_of_a_call_is_usable(tmp_path
             assert await file.tell() == 2
             await file.close()
 
-        asyncio.run(asyncio.wait_for(second(), 60))
+        asyncio.run(asyncio.wait_for(second(), HANG))
     del tasks
     gc.collect()
     assert path.stat().st_size == (0 if mode == "rb" else 3)

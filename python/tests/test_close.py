@@ -107,6 +107,8 @@ def test_a_server_that_does_not_answer_does_not_stop_the_loop(served, mode):
         async def main():
             file = await asyncio_files.open(path, mode)
             os.kill(server, signal.SIGSTOP)
+            while ") T " not in open(f"/proc/{server}/stat").read():
+                pass
             closing = asyncio.create_task(file.close())
             try:
                 for _ in range(100):
@@ -119,7 +121,7 @@ def test_a_server_that_does_not_answer_does_not_stop_the_loop(served, mode):
             except OSError as error:
                 print(error.errno)
 
-        again = threading.Timer(60, os.kill, [server, signal.SIGCONT])
+        again = threading.Timer(300, os.kill, [server, signal.SIGCONT])
         again.start()
         asyncio.run(main())
         again.cancel()

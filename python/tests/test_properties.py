@@ -6,7 +6,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from helpers import evict
+from helpers import evict, reclaimed, unless
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_residency import mincore
@@ -86,6 +86,7 @@ def test_read_files_is_open(disk, tree, cold, ordered, lost):
             assert Counter(got) == Counter(expected)
 
 
+@unless(reclaimed)
 @example_limits
 @given(tree=trees, touched=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 300))))
 def test_the_page_cache_is_that_of_the_kernel(disk, tree, touched):

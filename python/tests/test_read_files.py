@@ -8,7 +8,7 @@ import threading
 import weakref
 
 import pytest
-from helpers import descriptors, evict, python, skip, threads
+from helpers import descriptors, evict, python, settles, skip, threads
 
 import nowait
 
@@ -314,9 +314,8 @@ def test_nothing_is_left_of_dropped_iterators(many):
         files = nowait.read_files(many)
         next(files)
         del files
-    list(nowait.read_files(many))
-    assert descriptors() <= before
-    assert threads() < 200
+    # A worker may still have files of a dropped iterator.
+    assert settles((200, before))
 
 
 def test_a_forked_child(many):

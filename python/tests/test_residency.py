@@ -8,7 +8,7 @@ import socket
 import stat
 
 import pytest
-from helpers import descriptors, python, skip
+from helpers import descriptors, python, reclaimed, skip, unless
 
 import nowait
 
@@ -27,6 +27,7 @@ def mincore(path) -> list[bool]:
         return [bool(byte & 1) for byte in vector]
 
 
+@unless(reclaimed)
 def test_ranges_are_those_of_mincore(make):
     path = make("data", 300 * PAGE - 7)
     chosen = random.Random(1)
@@ -50,6 +51,7 @@ def test_ranges_are_those_of_mincore(make):
         os.close(fd)
 
 
+@unless(reclaimed)
 def test_every_kind_of_path(make, disk, monkeypatch):
     path = make("data", 3 * PAGE, cached=True)
     surrogate = disk / "a\udcff\n"

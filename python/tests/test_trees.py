@@ -11,7 +11,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from helpers import HANG, descriptors, python, skip
+from helpers import HANG, descriptors, python, settles, skip, threads
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -303,11 +303,7 @@ def test_walks_that_are_left(tmp_path):
         with nowait.scandir(tmp_path) as entries:
             next(entries)
     gc.collect()
-    end = 200
-    while descriptors() > before and end:
-        end -= 1
-        __import__("time").sleep(0.05)
-    assert descriptors() <= before
+    assert settles((threads(), before))
 
 
 def test_an_iterator_in_two_threads_ends_once(tmp_path):

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use nowait_ahead_channel::{Channel, Event, Kind, Reader, key};
 use nowait_residency::leases::Leases;
+use nowait_residency::tasks::processor_time;
 
 use crate::directory::Id;
 use crate::evictions::{Evictions, Sums, add_sums, mounts};
@@ -70,7 +71,7 @@ struct State {
 const INTERVAL: Duration = Duration::from_millis(20);
 /// Programs withdraw the events of most small files within this time.
 const DELAY: Duration = Duration::from_millis(4);
-/// The look takes at most this part of the time.
+/// A look takes at most this part of a processor.
 const SHARE: u32 = 10;
 /// The maximum number of files whose path is incomplete. A thread may end before it completes
 /// one.
@@ -352,21 +353,21 @@ impl State {
     /// Evicts files that the program does not use any more, and the windows behind its position in
     /// large ones. Returns how long it took to find the files and those that are in use.
     fn check(&mut self, reader: &mut Reader<'_>) -> Duration {
-        let began = Instant::now();
+        let (now, began) = (Instant::now(), processor_time());
         self.found.clear();
         self.take_read_ahead();
         self.find_renamed();
         if self.files.is_empty() && self.processes.is_unseen.is_none() {
-            return began.elapsed();
+            return processor_time().saturating_sub(began);
         }
         let files = &self.files;
         let is_large = |id| files.get(&id).is_some_and(SurveyedFile::is_large);
         let uses = self.processes.uses(is_large);
-        let took = began.elapsed();
+        let took = processor_time().saturating_sub(began);
         // The library sends the survey of a part before the program reads it. After this call, the surveys of all
         // files that are not in use have arrived.
         self.just_opened.clear();
-        reader.read_after(Duration::ZERO, began + LONGEST, |event| self.handle(event));
+        reader.read_after(Duration::ZERO, now + LONGEST, |event| self.handle(event));
         let mut leases = Leases::now();
         let read_ahead = self.read_ahead.clone();
         let mut surveyed = surveyed_file::lock(&read_ahead);

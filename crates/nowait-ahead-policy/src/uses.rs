@@ -255,6 +255,11 @@ mod tests {
         (file, id)
     }
 
+    /// Waits for a position. A child of another test has the descriptors of this process until it executes its program.
+    fn settles(position: impl Fn() -> Option<u64>, wanted: Option<u64>) {
+        test_support::limit::wait_until(&format!("{wanted:?}"), || position() == wanted);
+    }
+
     /// The position of a file that this process or one of its children uses.
     fn position(id: Id, is_large: bool) -> Option<u64> {
         let mut processes = Processes::of(None);
@@ -289,17 +294,17 @@ mod tests {
     fn the_lowest_position_counts() {
         let (mut file, id) = file();
         file.seek(SeekFrom::Start(12_345)).unwrap();
-        assert_eq!(position(id, true), Some(12_345));
-        assert_eq!(position(id, false), Some(0));
+        settles(|| position(id, true), Some(12_345));
+        settles(|| position(id, false), Some(0));
         // This one has a position of its own.
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
         let mut other = fs::File::open(path).unwrap();
         other.seek(SeekFrom::Start(77)).unwrap();
-        assert_eq!(position(id, true), Some(77));
+        settles(|| position(id, true), Some(77));
         drop(other);
-        assert_eq!(position(id, true), Some(12_345));
+        settles(|| position(id, true), Some(12_345));
         drop(file);
-        assert_eq!(position(id, true), None);
+        settles(|| position(id, true), None);
     }
 
     #[test]
@@ -309,12 +314,12 @@ mod tests {
         slowdisk::copy_program("/bin/sleep", &program).unwrap();
         let stat = program.metadata().unwrap();
         let id = (stat.dev(), stat.ino());
-        assert_eq!(position(id, true), None);
+        settles(|| position(id, true), None);
         let mut child = Command::new(&program).arg("600").spawn().unwrap();
-        assert_eq!(position(id, true), Some(0));
+        settles(|| position(id, true), Some(0));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(position(id, true), None);
+        settles(|| position(id, true), None);
     }
 
     #[test]
@@ -324,9 +329,9 @@ mod tests {
         command.args(["-c", "read _"]).stdin(Stdio::piped());
         let mut child = command.stderr(file).spawn().unwrap();
         drop(command);
-        assert_eq!(position(id, true), Some(20_000));
+        settles(|| position(id, true), Some(20_000));
         drop(child.stdin.take());
         child.wait().unwrap();
-        assert_eq!(position(id, true), None);
+        settles(|| position(id, true), None);
     }
 }

@@ -66,7 +66,7 @@ pub fn surveys() -> Option<&'static Channel> {
 
 /// The program unmounts a filesystem. The call is repeated if `nowait run` may have had a file open there.
 pub fn unmounts(call: impl Fn() -> c_int) -> c_int {
-    const TRIES: u32 = 100;
+    const TRIES: u32 = 500;
     let opens = || surveys().map(Channel::opens);
     let mut before = opens();
     let mut result = call();

@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, CWD, OFlags, Stat, Statx, StatxFlags, major, minor, statx};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
-use rustix::time::{ClockId, clock_gettime};
+
+use crate::tasks::processor_time;
 
 /// The files under lease.
 #[derive(Clone, Debug)]
@@ -143,13 +144,6 @@ fn is_usable(fd: &OwnedFd, stat: &Stat) -> bool {
     let is_same = rustix::fs::fstat(fd)
         .is_ok_and(|now| (now.st_dev, now.st_ino) == (stat.st_dev, stat.st_ino));
     is_same && rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| !flags.contains(OFlags::PATH))
-}
-
-/// The processor time of this thread. On a busy machine, more time passes while the list is read.
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    let seconds = time.tv_sec.try_into().unwrap_or_default();
-    Duration::new(seconds, time.tv_nsec.try_into().unwrap_or_default())
 }
 
 /// Looks into this process's list, which is not older than 100 times what reading it took. No

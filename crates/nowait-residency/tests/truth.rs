@@ -325,7 +325,7 @@ fn answers(path: &Path) -> Vec<(String, Outcome<BTreeSet<u64>>)> {
     // These count only: their numbers are compared with that of the map.
     let whole = outcome(residency(file, 0..u64::MAX).unwrap());
     let of_path = residency_of_files([path, path]).map(|it| outcome(it.unwrap()));
-    let count = all[0].1.as_ref().map(|it| it.len() as u64);
+    let count = all[0].1.clone().map(|it| it.len() as u64);
     for (name, sum) in [whole]
         .into_iter()
         .chain(of_path)
@@ -333,11 +333,11 @@ fn answers(path: &Path) -> Vec<(String, Outcome<BTreeSet<u64>>)> {
         .map(|(a, b)| (b, a))
     {
         let counted = sum.map(|it| (it.cached, it.pages));
-        assert_eq!(
-            counted.as_ref().ok(),
-            count.ok().map(|it| (it, PAGES)).as_ref(),
-            "{name}"
-        );
+        if counted.as_ref().ok() != count.as_ref().ok().map(|it| (*it, PAGES)).as_ref() {
+            // The kernel may have reclaimed pages meanwhile, as the caller finds out.
+            let counted = counted.map(|(cached, pages)| BTreeSet::from([cached, pages]));
+            all.push((format!("{name}, not {count:?}"), counted));
+        }
     }
     all
 }
@@ -465,7 +465,9 @@ fn leased(path: &Path) -> std::process::Child {
     const HOLDS: &str = "import fcntl, os, signal, sys\n\
         signal.signal(signal.SIGIO, lambda *_: print('broken', flush=True))\n\
         fd = os.open(sys.argv[1], os.O_RDWR)\n\
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n\
+        while fcntl.fcntl(fd, fcntl.F_GETLEASE) != fcntl.F_WRLCK:\n\
+        \ttry: fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n\
+        \texcept BlockingIOError: pass\n\
         print('held', flush=True)\n\
         sys.stdin.read()\n\
         print(fcntl.fcntl(fd, fcntl.F_GETLEASE) == fcntl.F_WRLCK, flush=True)";

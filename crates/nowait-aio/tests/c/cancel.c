@@ -87,7 +87,7 @@ static void a_write_that_waits_is_not_cancelled(void)
 		CHECK(fcntl(to[i], F_SETFL, 0) == 0);
 		struct aiocb w = request(to[i], buf, sizeof buf, 0), next = w;
 		CHECK(aio_write(&w) == 0);
-		nap(20);
+		nap(200);
 		CHECK(aio_write(&next) == 0);
 		CHECK(aio_cancel(to[i], &w) == AIO_NOTCANCELED);
 		CHECK(aio_cancel(to[i], &next) == AIO_CANCELED && aio_error(&next) == ECANCELED);

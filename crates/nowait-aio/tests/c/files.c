@@ -98,7 +98,7 @@ static void a_request_that_is_done_holds_no_file(void)
 		/* The lock ends with the last descriptor, so there must be no other. A worker of the ring
 		   that has carried out the write has the file until it runs again. */
 		CHECK(close(fd) == 0);
-		int other = open("f", O_RDWR), tries = 1000;
+		int other = open("f", O_RDWR), tries = 60000;
 		while (flock(other, LOCK_EX | LOCK_NB) != 0 && --tries)
 			nap(1);
 		CHECK(tries > 0);

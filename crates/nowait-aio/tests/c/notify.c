@@ -444,7 +444,7 @@ static void a_full_signal_queue_loses_nothing(void)
 	int got = 0;
 	while (got < 30) {
 		siginfo_t info;
-		struct timespec some = { 5, 0 };
+		struct timespec some = { 60, 0 };
 		CHECK(sigtimedwait(&set, &info, &some) == SIGRTMIN + 3);
 		got++;
 	}

@@ -2,6 +2,7 @@
 //   hostile marks         the marks of all slots, and ends
 //   hostile number        the number of events
 //   hostile random        random words everywhere, and bursts of events with random words, for a second
+//   hostile random on     the same for ten minutes
 //   hostile events PATH…  an event of each kind for each path, of this process, of its parent and of process 1
 //   hostile scan DIR      a child that lists a directory; the program does not wait for it
 //   hostile signals HOW PROGRAM…  sets signals 32 and 33 to SIG_DFL (0) or SIG_IGN (1), and runs a program
@@ -81,9 +82,9 @@ static void event(unsigned kind, uint64_t pid, const char *path)
     tell(words);
 }
 
-static void random_words(void)
+static void random_words(time_t seconds)
 {
-    for (time_t end = time(NULL) + 2; time(NULL) < end;) {
+    for (time_t end = time(NULL) + seconds; time(NULL) < end;) {
         switch (any() % 4) {
         case 0:
             ((uint64_t *)memory)[any() % (size / 8)] = any();
@@ -138,7 +139,7 @@ int main(int count, char **words)
         *head() = UINT64_MAX;
         usleep(100000);
     } else if (!strcmp(what, "random")) {
-        random_words();
+        random_words(count > 2 ? 600 : 2);
     } else if (!strcmp(what, "events")) {
         uint64_t pids[] = {getpid(), getppid(), 1};
         for (int n = 2; n < count; n++)

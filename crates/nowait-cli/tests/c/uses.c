@@ -121,7 +121,7 @@ int main(int argc, char **argv) {
     case '_':
         _exit(0);
     case 'k':
-        sleep(1);
+        sleep(4);
         raise(SIGKILL);
         break;
     case 'x':

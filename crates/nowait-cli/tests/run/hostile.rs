@@ -50,7 +50,9 @@ fn the_program_is_ended_by_a_signal_while_it_writes_into_the_channel() {
     let directory = open_directory();
     let hostile = hostile(directory.path());
     for signal in [Signal::INT, Signal::TERM] {
-        let child = run_of(&["--", word(&hostile), "random"]).spawn().unwrap();
+        let child = run_of(&["--", word(&hostile), "random", "on"])
+            .spawn()
+            .unwrap();
         std::thread::sleep(Duration::from_millis(200));
         kill_process(Pid::from_child(&child), signal).unwrap();
         assert_eq!(end(child), None);

@@ -208,7 +208,7 @@ fn how_a_program_ends() {
         sh(
             "a file descriptor that stays behind",
             "",
-            "(sleep 0.2; echo late) & echo early",
+            "(sleep 3; echo late) & echo early",
         ),
         python(
             "functions that are called at exit",

@@ -14,7 +14,7 @@ use crate::program::{
 };
 use proptest::prelude::*;
 use slowdisk::{Filesystem, Log, TestMount};
-use test_support::{Excuse, repeat};
+use test_support::repeat::{Excuse, repeat, unless_reclaimed};
 
 fn save(snapshot: &Path, words: &[&str]) -> Said {
     run(nowait(["cache", "save", "-o", word(snapshot)]).args(words))
@@ -78,36 +78,38 @@ fn a_saved_snapshot_is_there_after_a_power_cut() {
 
 #[test]
 fn exactly_the_cached_pages_are_restored() {
-    for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
-        slowdisk::require!(filesystem.available());
-        let mount = TestMount::new(filesystem).unwrap();
-        let dir = mount.path().join("tree");
-        fs::create_dir(&dir).unwrap();
-        let some = cold(dir.join("some"), 8 * MIB + 5);
-        let none = cold(dir.join("none"), MIB);
-        let all = cold(dir.join(OsStr::from_bytes(b"all\xff\n")), 5000);
-        for at in [0, 12288, MIB, 5 * MIB + 4096] {
-            touch(&some, at..at + 4096);
+    unless_reclaimed(|| {
+        for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
+            slowdisk::require!(filesystem.available());
+            let mount = TestMount::new(filesystem).unwrap();
+            let dir = mount.path().join("tree");
+            fs::create_dir(&dir).unwrap();
+            let some = cold(dir.join("some"), 8 * MIB + 5);
+            let none = cold(dir.join("none"), MIB);
+            let all = cold(dir.join(OsStr::from_bytes(b"all\xff\n")), 5000);
+            for at in [0, 12288, MIB, 5 * MIB + 4096] {
+                touch(&some, at..at + 4096);
+            }
+            touch(&some, 2 * MIB..4 * MIB);
+            touch(&some, 8 * MIB..8 * MIB + 5);
+            touch(&all, 0..5000);
+            let before = cached(&some);
+            assert!(before.len() >= 5, "{before:?}");
+            let snapshot = mount.path().join("snapshot");
+            let said = save(&snapshot, &["-r", word(&dir)]);
+            assert_eq!(said.code, Some(0), "{said:?}");
+            assert!(said.text().contains("in 2 of 3 files"), "{said:?}");
+            for file in [&some, &none, &all] {
+                evict(file);
+            }
+            let said = restore(&snapshot);
+            assert_eq!(said.code, Some(0), "{filesystem:?}: {said:?}");
+            assert_eq!(said.json()["files"], 2);
+            assert_eq!(cached(&some), before, "{filesystem:?}");
+            assert_eq!(cached(&none), []);
+            assert_eq!(cached(&all), [(0, 5000)]);
         }
-        touch(&some, 2 * MIB..4 * MIB);
-        touch(&some, 8 * MIB..8 * MIB + 5);
-        touch(&all, 0..5000);
-        let before = cached(&some);
-        assert!(before.len() >= 5, "{before:?}");
-        let snapshot = mount.path().join("snapshot");
-        let said = save(&snapshot, &["-r", word(&dir)]);
-        assert_eq!(said.code, Some(0), "{said:?}");
-        assert!(said.text().contains("in 2 of 3 files"), "{said:?}");
-        for file in [&some, &none, &all] {
-            evict(file);
-        }
-        let said = restore(&snapshot);
-        assert_eq!(said.code, Some(0), "{filesystem:?}: {said:?}");
-        assert_eq!(said.json()["files"], 2);
-        assert_eq!(cached(&some), before, "{filesystem:?}");
-        assert_eq!(cached(&none), []);
-        assert_eq!(cached(&all), [(0, 5000)]);
-    }
+    });
 }
 
 #[test]
@@ -540,66 +542,70 @@ fn a_restore_keeps_its_budget() {
 
 #[test]
 fn a_file_with_several_names_is_listed_once() {
-    let dir = directory();
-    let tree = dir.path().join("tree");
-    fs::create_dir(&tree).unwrap();
-    let file = cold(tree.join("file"), MIB);
-    fs::hard_link(&file, tree.join("link")).unwrap();
-    touch(&file, 0..MIB);
-    let snapshot = dir.path().join("snapshot");
-    for (words, more) in [
-        (&["-r", word(&tree)][..], "1 more name"),
-        (&["-r", word(&tree), word(&file)], "2 more names"),
-    ] {
-        let said = save(&snapshot, &[&["--force"], words].concat()).done();
-        let sums = format!("saved 1M in 1 of 1 files ({more})\n");
-        assert_eq!(said.text(), sums);
-        let text = fs::read_to_string(&snapshot).unwrap();
-        assert_eq!(text.lines().count(), 3, "{text}");
-    }
+    unless_reclaimed(|| {
+        let dir = directory();
+        let tree = dir.path().join("tree");
+        fs::create_dir(&tree).unwrap();
+        let file = cold(tree.join("file"), MIB);
+        fs::hard_link(&file, tree.join("link")).unwrap();
+        touch(&file, 0..MIB);
+        let snapshot = dir.path().join("snapshot");
+        for (words, more) in [
+            (&["-r", word(&tree)][..], "1 more name"),
+            (&["-r", word(&tree), word(&file)], "2 more names"),
+        ] {
+            let said = save(&snapshot, &[&["--force"], words].concat()).done();
+            let sums = format!("saved 1M in 1 of 1 files ({more})\n");
+            assert_eq!(said.text(), sums);
+            let text = fs::read_to_string(&snapshot).unwrap();
+            assert_eq!(text.lines().count(), 3, "{text}");
+        }
+    });
 }
 
 #[test]
 fn a_range_that_is_listed_twice_counts_once_in_the_budget() {
-    let dir = directory();
-    let files: Vec<PathBuf> = ["twice", "linked"]
-        .iter()
-        .map(|name| cold(dir.path().join(name), 2 * MIB))
-        .collect();
-    let [twice, linked] = &files[..] else {
-        panic!()
-    };
-    let link = dir.path().join("link");
-    fs::hard_link(linked, &link).unwrap();
-    let snapshot = dir.path().join("snapshot");
-    let text = whole(&[
-        line(twice, "[[0,2097152]]"),
-        line(linked, "[[0,1048576]]"),
-        line(twice, "[[0,2097152]]"),
-        line(&link, "[[0,1048576]]"),
-        // Half of it is new.
-        line(&link, "[[524288,1572864]]"),
-    ]);
-    fs::write(&snapshot, text).unwrap();
-    let of_budget = |words: &[&str]| {
-        let mut command = nowait(["cache", "restore", "--json", "--budget", "3584K"]);
-        run(command.args(words).arg(&snapshot)).done().json()
-    };
-    for (words, before, after) in [
-        (&["--dry-run"][..], 0, 0),
-        (&[], 0, 3584 << 10),
-        (&[], 3584 << 10, 3584 << 10),
-    ] {
-        let sums = of_budget(words);
-        assert_eq!(sums["other_names"], 2, "{sums}");
-        assert_eq!(sums["bytes"], 3584 << 10, "{sums}");
-        assert_eq!(sums["cached_before"], before, "{sums}");
-        assert_eq!(sums["read_bytes"], (3584 << 10) - before, "{sums}");
-        assert_eq!(sums["not_read"]["bytes"], 0, "{sums}");
-        assert_eq!(sums["cached_after"], after, "{sums}");
-    }
-    assert_eq!(cached(twice), [(0, 2 * MIB)]);
-    assert_eq!(cached(linked), [(0, 3 * MIB / 2)]);
+    unless_reclaimed(|| {
+        let dir = directory();
+        let files: Vec<PathBuf> = ["twice", "linked"]
+            .iter()
+            .map(|name| cold(dir.path().join(name), 2 * MIB))
+            .collect();
+        let [twice, linked] = &files[..] else {
+            panic!()
+        };
+        let link = dir.path().join("link");
+        fs::hard_link(linked, &link).unwrap();
+        let snapshot = dir.path().join("snapshot");
+        let text = whole(&[
+            line(twice, "[[0,2097152]]"),
+            line(linked, "[[0,1048576]]"),
+            line(twice, "[[0,2097152]]"),
+            line(&link, "[[0,1048576]]"),
+            // Half of it is new.
+            line(&link, "[[524288,1572864]]"),
+        ]);
+        fs::write(&snapshot, text).unwrap();
+        let of_budget = |words: &[&str]| {
+            let mut command = nowait(["cache", "restore", "--json", "--budget", "3584K"]);
+            run(command.args(words).arg(&snapshot)).done().json()
+        };
+        for (words, before, after) in [
+            (&["--dry-run"][..], 0, 0),
+            (&[], 0, 3584 << 10),
+            (&[], 3584 << 10, 3584 << 10),
+        ] {
+            let sums = of_budget(words);
+            assert_eq!(sums["other_names"], 2, "{sums}");
+            assert_eq!(sums["bytes"], 3584 << 10, "{sums}");
+            assert_eq!(sums["cached_before"], before, "{sums}");
+            assert_eq!(sums["read_bytes"], (3584 << 10) - before, "{sums}");
+            assert_eq!(sums["not_read"]["bytes"], 0, "{sums}");
+            assert_eq!(sums["cached_after"], after, "{sums}");
+        }
+        assert_eq!(cached(twice), [(0, 2 * MIB)]);
+        assert_eq!(cached(linked), [(0, 3 * MIB / 2)]);
+    });
 }
 
 proptest! {

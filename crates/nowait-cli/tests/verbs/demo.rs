@@ -173,27 +173,25 @@ fn nonsense_is_refused_with_a_reason() {
 #[test]
 fn an_interrupt_ends_it() {
     let dir = directory();
-    for rounds in ["1", "1000"] {
-        let words = ["demo", "--size", "1M", "--rounds", rounds, word(dir.path())];
-        let mut command = nowait(words);
-        let child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let tasks = format!("/proc/{}/task", child.id());
-        let name = |task: io::Result<fs::DirEntry>| fs::read(task?.path().join("comm"));
-        wait_until("the pool has a thread", || {
-            let mut tasks = fs::read_dir(&tasks).into_iter().flatten().map(name);
-            tasks.any(|name| name.is_ok_and(|name| name.starts_with(b"blocking")))
-        });
-        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-        let said = Said::of(&child.wait_with_output().unwrap());
-        assert_eq!(said.code, Some(130), "{said:?}");
-        let is_told = said.err.contains("interrupted") || said.text().contains("Interrupted");
-        assert!(is_told, "{said:?}");
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-    }
+    let words = ["demo", "--size", "1M", "--rounds", "1000", word(dir.path())];
+    let mut command = nowait(words);
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let tasks = format!("/proc/{}/task", child.id());
+    let name = |task: io::Result<fs::DirEntry>| fs::read(task?.path().join("comm"));
+    wait_until("the pool has a thread", || {
+        let mut tasks = fs::read_dir(&tasks).into_iter().flatten().map(name);
+        tasks.any(|name| name.is_ok_and(|name| name.starts_with(b"blocking")))
+    });
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let said = Said::of(&child.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(130), "{said:?}");
+    let is_told = said.err.contains("interrupted") || said.text().contains("Interrupted");
+    assert!(is_told, "{said:?}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
 /// Makes io_uring_setup(2) fail with EPERM, as containers do.

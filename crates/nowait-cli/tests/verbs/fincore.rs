@@ -31,29 +31,31 @@ fn fincore(words: &[&str], paths: &[&Path]) -> Said {
 
 #[test]
 fn cached_pages_are_counted_and_their_ranges_are_listed() {
-    for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
-        let mount = mounted!(filesystem);
-        let size = 8 * MIB + 100;
-        let path = cold(mount.path().join("file"), size);
-        touch(&path, MIB..2 * MIB);
-        touch(&path, 8 * MIB..size);
-        let report = fincore(&["--json", "--map"], &[&path]).done().json();
-        assert_eq!(report["format"], 1);
-        assert_eq!(report["page_size"], PAGE);
-        let seen = file(&report, &path);
-        let cached = (MIB / PAGE) + 1;
-        assert_eq!(seen["size"], size);
-        assert_eq!(seen["file_pages"], size.div_ceil(PAGE));
-        assert_eq!(seen["pages"], cached, "{}", filesystem.name());
-        assert_eq!(seen["res"], cached * PAGE);
-        assert_eq!(seen["ranges"], json!([[MIB, 2 * MIB], [8 * MIB, size]]));
-        assert_eq!(seen["dirty"], 0);
-        assert_eq!(seen["source"], "cachestat");
-        assert_eq!(seen["unknown"], Value::Null);
-        for key in ["size", "file_pages", "pages", "res"] {
-            assert_eq!(report["total"][key], seen[key], "{key}");
+    unless_reclaimed(|| {
+        for filesystem in [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
+            let mount = mounted!(filesystem);
+            let size = 8 * MIB + 100;
+            let path = cold(mount.path().join("file"), size);
+            touch(&path, MIB..2 * MIB);
+            touch(&path, 8 * MIB..size);
+            let report = fincore(&["--json", "--map"], &[&path]).done().json();
+            assert_eq!(report["format"], 1);
+            assert_eq!(report["page_size"], PAGE);
+            let seen = file(&report, &path);
+            let cached = (MIB / PAGE) + 1;
+            assert_eq!(seen["size"], size);
+            assert_eq!(seen["file_pages"], size.div_ceil(PAGE));
+            assert_eq!(seen["pages"], cached, "{}", filesystem.name());
+            assert_eq!(seen["res"], cached * PAGE);
+            assert_eq!(seen["ranges"], json!([[MIB, 2 * MIB], [8 * MIB, size]]));
+            assert_eq!(seen["dirty"], 0);
+            assert_eq!(seen["source"], "cachestat");
+            assert_eq!(seen["unknown"], Value::Null);
+            for key in ["size", "file_pages", "pages", "res"] {
+                assert_eq!(report["total"][key], seen[key], "{key}");
+            }
         }
-    }
+    });
 }
 
 #[test]
@@ -74,20 +76,22 @@ fn unwritten_pages_are_dirty() {
 
 #[test]
 fn on_an_overlay_pages_are_counted_and_dirty_ones_are_unknown() {
-    slowdisk::require!(Filesystem::Overlay.available());
-    let (_mount, path) = overlay_with("file", 4 * MIB);
-    touch(&path, 0..MIB);
-    let said = fincore(&["--json"], &[&path]).done().json();
-    let seen = file(&said, &path);
-    assert_eq!(seen["res"], MIB);
-    assert_eq!(seen["source"], "mincore");
-    assert_eq!(seen["dirty"], Value::Null);
-    assert_eq!(said["total"]["dirty_unknown"], 1);
-    let said = fincore(&[], &[&path]).done();
-    assert!(
-        said.text().contains("mincore does not report them"),
-        "{said:?}"
-    );
+    unless_reclaimed(|| {
+        slowdisk::require!(Filesystem::Overlay.available());
+        let (_mount, path) = overlay_with("file", 4 * MIB);
+        touch(&path, 0..MIB);
+        let said = fincore(&["--json"], &[&path]).done().json();
+        let seen = file(&said, &path);
+        assert_eq!(seen["res"], MIB);
+        assert_eq!(seen["source"], "mincore");
+        assert_eq!(seen["dirty"], Value::Null);
+        assert_eq!(said["total"]["dirty_unknown"], 1);
+        let said = fincore(&[], &[&path]).done();
+        assert!(
+            said.text().contains("mincore does not report them"),
+            "{said:?}"
+        );
+    });
 }
 
 #[test]
@@ -307,37 +311,39 @@ fn other_filesystems_are_skipped_only_with_x() {
 
 #[test]
 fn the_pages_of_a_block_device_are_counted() {
-    slowdisk::require!(slowdisk::available());
-    let dir = directory();
-    let image = dir.path().join("image");
-    File::create(&image).unwrap().set_len(8 * MIB).unwrap();
-    let device = LoopDevice::attach(&image).unwrap();
-    let (path, node) = (device.path(), dir.path().join("node"));
-    let rdev = fs::metadata(path).unwrap().rdev();
-    let kind = rustix::fs::FileType::BlockDevice;
-    rustix::fs::mknodat(rustix::fs::CWD, &node, kind, 0o600.into(), rdev).unwrap();
-    evict(path);
-    touch(path, MIB..2 * MIB);
-    let report = fincore(&["--json", "--map"], &[path, &node]).done().json();
-    let seen = file(&report, path);
-    assert_eq!(seen["size"], 8 * MIB);
-    assert_eq!(seen["pages"], MIB / PAGE);
-    assert_eq!(seen["file_pages"], 8 * MIB / PAGE);
-    assert_eq!(seen["ranges"], json!([[MIB, 2 * MIB]]));
-    // Both nodes are of the same device.
-    assert_eq!(file(&report, &node)["pages"], MIB / PAGE);
-    assert_eq!(file(&report, &node)["counted"], false);
-    assert_eq!(report["total"]["pages"], MIB / PAGE);
-    let line = fincore(&["-nbo", "RES,SIZE"], &[path]).done();
-    let cells: Vec<_> = line.text().split_whitespace().collect();
-    assert_eq!(cells, [MIB.to_string(), (8 * MIB).to_string()]);
-    // Device nodes of a tree are skipped, and the other verbs refuse them.
-    let report = fincore(&["--json"], &[dir.path()]).done().json();
-    assert_eq!(report["total"]["files"], 1, "{report}");
-    for words in [&["warm"][..], &["evict"], &["cache", "save", "-o", "-"]] {
-        let said = run(nowait(words).arg(path)).in_part();
-        assert!(said.err.contains("is a device"), "{said:?}");
-    }
+    unless_reclaimed(|| {
+        slowdisk::require!(slowdisk::available());
+        let dir = directory();
+        let image = dir.path().join("image");
+        File::create(&image).unwrap().set_len(8 * MIB).unwrap();
+        let device = LoopDevice::attach(&image).unwrap();
+        let (path, node) = (device.path(), dir.path().join("node"));
+        let rdev = fs::metadata(path).unwrap().rdev();
+        let kind = rustix::fs::FileType::BlockDevice;
+        rustix::fs::mknodat(rustix::fs::CWD, &node, kind, 0o600.into(), rdev).unwrap();
+        evict(path);
+        touch(path, MIB..2 * MIB);
+        let report = fincore(&["--json", "--map"], &[path, &node]).done().json();
+        let seen = file(&report, path);
+        assert_eq!(seen["size"], 8 * MIB);
+        assert_eq!(seen["pages"], MIB / PAGE);
+        assert_eq!(seen["file_pages"], 8 * MIB / PAGE);
+        assert_eq!(seen["ranges"], json!([[MIB, 2 * MIB]]));
+        // Both nodes are of the same device.
+        assert_eq!(file(&report, &node)["pages"], MIB / PAGE);
+        assert_eq!(file(&report, &node)["counted"], false);
+        assert_eq!(report["total"]["pages"], MIB / PAGE);
+        let line = fincore(&["-nbo", "RES,SIZE"], &[path]).done();
+        let cells: Vec<_> = line.text().split_whitespace().collect();
+        assert_eq!(cells, [MIB.to_string(), (8 * MIB).to_string()]);
+        // Device nodes of a tree are skipped, and the other verbs refuse them.
+        let report = fincore(&["--json"], &[dir.path()]).done().json();
+        assert_eq!(report["total"]["files"], 1, "{report}");
+        for words in [&["warm"][..], &["evict"], &["cache", "save", "-o", "-"]] {
+            let said = run(nowait(words).arg(path)).in_part();
+            assert!(said.err.contains("is a device"), "{said:?}");
+        }
+    });
 }
 
 #[test]
@@ -469,19 +475,21 @@ fn files_may_vanish_meanwhile() {
 
 #[test]
 fn a_strip_shows_the_cached_ranges() {
-    let mount = mounted!(Filesystem::Ext4);
-    let path = cold(mount.path().join("file"), 4 * MIB);
-    touch(&path, 0..MIB);
-    touch(&path, 2 * MIB..2 * MIB + PAGE);
-    let strip = |columns: &str, locale: &str| {
-        let words = [OsStr::new("fincore"), OsStr::new("--map"), path.as_os_str()];
-        let mut command = nowait(words);
-        let said = run(command.env("COLUMNS", columns).env("LC_ALL", locale)).done();
-        said.text().lines().nth(2).unwrap().to_owned()
-    };
-    assert_eq!(strip("18", "C.UTF-8"), "[████····░·······]");
-    assert_eq!(strip("10", "C"), "[##..-...]");
-    assert_eq!(strip("200", "C.UTF-8").chars().count(), 200);
+    unless_reclaimed(|| {
+        let mount = mounted!(Filesystem::Ext4);
+        let path = cold(mount.path().join("file"), 4 * MIB);
+        touch(&path, 0..MIB);
+        touch(&path, 2 * MIB..2 * MIB + PAGE);
+        let strip = |columns: &str, locale: &str| {
+            let words = [OsStr::new("fincore"), OsStr::new("--map"), path.as_os_str()];
+            let mut command = nowait(words);
+            let said = run(command.env("COLUMNS", columns).env("LC_ALL", locale)).done();
+            said.text().lines().nth(2).unwrap().to_owned()
+        };
+        assert_eq!(strip("18", "C.UTF-8"), "[████····░·······]");
+        assert_eq!(strip("10", "C"), "[##..-...]");
+        assert_eq!(strip("200", "C.UTF-8").chars().count(), 200);
+    });
 }
 
 #[test]
@@ -537,46 +545,48 @@ fn real_fincore(words: &[&str], path: &Path) -> Option<Said> {
 
 #[test]
 fn options_mean_the_same_as_for_util_linux() {
-    let mount = mounted!(Filesystem::Ext4);
-    let path = cold(mount.path().join("with blank"), 8 * MIB);
-    touch(&path, MIB..2 * MIB);
-    let Some(_) = real_fincore(&[], &path) else {
-        return slowdisk::skip_or_fail("fincore of util-linux");
-    };
-    let words = |said: &Said| -> Vec<Vec<String>> {
-        let lines = said.text().lines();
-        lines
-            .map(|line| line.split_whitespace().map(String::from).collect())
-            .collect()
-    };
-    for flags in [
-        &["-b", "-o", "RES,PAGES,SIZE,FILE"][..],
-        &["-o", "res,pages,size,file"],
-        &["-n", "-b", "-o", "SIZE,PAGES"],
-        &["-nb", "-o", "FILE,RES"],
-        &["--noheadings", "--bytes", "--output", "RES"],
-        &["-b", "--raw", "-o", "RES,FILE,PAGES"],
-    ] {
-        let theirs = real_fincore(flags, &path).unwrap();
-        assert_eq!(
-            words(&fincore(flags, &[&path]).done()),
-            words(&theirs),
-            "{flags:?}"
+    unless_reclaimed(|| {
+        let mount = mounted!(Filesystem::Ext4);
+        let path = cold(mount.path().join("with blank"), 8 * MIB);
+        touch(&path, MIB..2 * MIB);
+        let Some(_) = real_fincore(&[], &path) else {
+            return slowdisk::skip_or_fail("fincore of util-linux");
+        };
+        let words = |said: &Said| -> Vec<Vec<String>> {
+            let lines = said.text().lines();
+            lines
+                .map(|line| line.split_whitespace().map(String::from).collect())
+                .collect()
+        };
+        for flags in [
+            &["-b", "-o", "RES,PAGES,SIZE,FILE"][..],
+            &["-o", "res,pages,size,file"],
+            &["-n", "-b", "-o", "SIZE,PAGES"],
+            &["-nb", "-o", "FILE,RES"],
+            &["--noheadings", "--bytes", "--output", "RES"],
+            &["-b", "--raw", "-o", "RES,FILE,PAGES"],
+        ] {
+            let theirs = real_fincore(flags, &path).unwrap();
+            assert_eq!(
+                words(&fincore(flags, &[&path]).done()),
+                words(&theirs),
+                "{flags:?}"
+            );
+        }
+        let theirs = real_fincore(&["-J", "-b"], &path).unwrap().json();
+        let ours = fincore(&["-J", "-b"], &[&path]).done().json();
+        let theirs = theirs["fincore"][0].as_object().unwrap();
+        for (key, value) in theirs {
+            assert_eq!(&ours["fincore"][0][key], value, "{key}");
+        }
+        assert!(
+            theirs.contains_key("res") && theirs.contains_key("file"),
+            "{theirs:?}"
         );
-    }
-    let theirs = real_fincore(&["-J", "-b"], &path).unwrap().json();
-    let ours = fincore(&["-J", "-b"], &[&path]).done().json();
-    let theirs = theirs["fincore"][0].as_object().unwrap();
-    for (key, value) in theirs {
-        assert_eq!(&ours["fincore"][0][key], value, "{key}");
-    }
-    assert!(
-        theirs.contains_key("res") && theirs.contains_key("file"),
-        "{theirs:?}"
-    );
-    // Only the selected columns.
-    let ours = fincore(&["-J", "-o", "RES,FILE"], &[&path]).done().json();
-    assert_eq!(ours["fincore"][0], json!({"file": path, "res": MIB}));
+        // Only the selected columns.
+        let ours = fincore(&["-J", "-o", "RES,FILE"], &[&path]).done().json();
+        assert_eq!(ours["fincore"][0], json!({"file": path, "res": MIB}));
+    });
 }
 
 #[test]

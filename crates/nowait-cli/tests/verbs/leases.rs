@@ -21,7 +21,10 @@ broken = []
 signal.signal(signal.SIGIO, lambda *_: broken.append('broken'))
 file = os.open(sys.argv[1], os.O_RDWR)
 os.lseek(file, 12345, os.SEEK_SET)
-fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+while fcntl.fcntl(file, fcntl.F_GETLEASE) != fcntl.F_WRLCK:
+    # A child of another test may have the file open until it executes its program.
+    try: fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except BlockingIOError: pass
 flags = fcntl.fcntl(file, fcntl.F_GETFL)
 print('held', flush=True)
 sys.stdin.read()

@@ -11,6 +11,7 @@ use crate::program::{
 };
 use nowait::residency::page_map;
 use slowdisk::{Fault, Filesystem, SlowDisk, TestMount};
+use test_support::repeat::unless_reclaimed;
 
 /// The available backends.
 const BACKENDS: [Option<&str>; 2] = [None, Some("threads")];
@@ -27,66 +28,70 @@ fn signal(child: &Child, signal: rustix::process::Signal) {
 
 #[test]
 fn only_missing_pages_are_read() {
-    let dir = directory();
-    let file = cold(dir.path().join("file"), 4 * MIB + 100);
-    touch(&file, MIB..2 * MIB);
-    touch(&file, 3 * MIB..3 * MIB + 4096);
-    let said = warm(&[word(&file)]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let report = said.json();
-    assert_eq!(report["cached_before"], MIB + 4096);
-    assert_eq!(report["read_bytes"], 3 * MIB + 100 - 4096);
-    assert_eq!(report["cached_after"], 4 * MIB + 100);
-    assert_eq!(cached(&file), [(0, 4 * MIB + 100)]);
-    let again = warm(&[word(&file)]).json();
-    assert_eq!(again["read_bytes"], 0);
+    unless_reclaimed(|| {
+        let dir = directory();
+        let file = cold(dir.path().join("file"), 4 * MIB + 100);
+        touch(&file, MIB..2 * MIB);
+        touch(&file, 3 * MIB..3 * MIB + 4096);
+        let said = warm(&[word(&file)]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        let report = said.json();
+        assert_eq!(report["cached_before"], MIB + 4096);
+        assert_eq!(report["read_bytes"], 3 * MIB + 100 - 4096);
+        assert_eq!(report["cached_after"], 4 * MIB + 100);
+        assert_eq!(cached(&file), [(0, 4 * MIB + 100)]);
+        let again = warm(&[word(&file)]).json();
+        assert_eq!(again["read_bytes"], 0);
+    });
 }
 
 #[test]
 fn a_tree_is_cached_afterwards_on_every_filesystem_and_backend() {
-    let all = [
-        Filesystem::Ext4,
-        Filesystem::Xfs,
-        Filesystem::Btrfs,
-        Filesystem::Tmpfs,
-        Filesystem::Overlay,
-    ];
-    for filesystem in all {
-        slowdisk::require!(filesystem.available());
-        let mount = TestMount::new(filesystem).unwrap();
-        let made = mount.lower().unwrap_or(mount.path()).join("tree");
-        let mut names = Vec::new();
-        for (at, size) in [0, 1, 4096, 70_000, 300_000, 3 * MIB]
-            .into_iter()
-            .enumerate()
-        {
-            let below = made.join(format!("d{}", at % 2));
-            fs::create_dir_all(&below).unwrap();
-            let name = format!("d{}/f\n{at}", at % 2);
-            fs::write(made.join(&name), vec![7; size as usize]).unwrap();
-            names.push((name, size));
-        }
-        mount.sync().unwrap();
-        let tree = mount.path().join("tree");
-        for backend in BACKENDS {
-            for (name, _) in &names {
-                let file = File::open(made.join(name)).unwrap();
-                slowdisk::evict(&file).unwrap();
+    unless_reclaimed(|| {
+        let all = [
+            Filesystem::Ext4,
+            Filesystem::Xfs,
+            Filesystem::Btrfs,
+            Filesystem::Tmpfs,
+            Filesystem::Overlay,
+        ];
+        for filesystem in all {
+            slowdisk::require!(filesystem.available());
+            let mount = TestMount::new(filesystem).unwrap();
+            let made = mount.lower().unwrap_or(mount.path()).join("tree");
+            let mut names = Vec::new();
+            for (at, size) in [0, 1, 4096, 70_000, 300_000, 3 * MIB]
+                .into_iter()
+                .enumerate()
+            {
+                let below = made.join(format!("d{}", at % 2));
+                fs::create_dir_all(&below).unwrap();
+                let name = format!("d{}/f\n{at}", at % 2);
+                fs::write(made.join(&name), vec![7; size as usize]).unwrap();
+                names.push((name, size));
             }
-            let mut command = nowait(["warm", "--json", "-r", word(&tree)]);
-            command.envs(backend.map(|name| ("NOWAIT_BACKEND", name)));
-            let said = run(&mut command);
-            assert_eq!(said.code, Some(0), "{filesystem:?} {backend:?}: {said:?}");
-            let report = said.json();
-            let total: u64 = names.iter().map(|(_, size)| size).sum();
-            assert_eq!(report["files"], names.len(), "{filesystem:?}: {said:?}");
-            assert_eq!(report["cached_after"], total, "{filesystem:?}: {said:?}");
-            for (name, size) in &names {
-                let there = cached_bytes(&tree.join(name));
-                assert_eq!(there, *size, "{filesystem:?} {backend:?} {name:?}");
+            mount.sync().unwrap();
+            let tree = mount.path().join("tree");
+            for backend in BACKENDS {
+                for (name, _) in &names {
+                    let file = File::open(made.join(name)).unwrap();
+                    slowdisk::evict(&file).unwrap();
+                }
+                let mut command = nowait(["warm", "--json", "-r", word(&tree)]);
+                command.envs(backend.map(|name| ("NOWAIT_BACKEND", name)));
+                let said = run(&mut command);
+                assert_eq!(said.code, Some(0), "{filesystem:?} {backend:?}: {said:?}");
+                let report = said.json();
+                let total: u64 = names.iter().map(|(_, size)| size).sum();
+                assert_eq!(report["files"], names.len(), "{filesystem:?}: {said:?}");
+                assert_eq!(report["cached_after"], total, "{filesystem:?}: {said:?}");
+                for (name, size) in &names {
+                    let there = cached_bytes(&tree.join(name));
+                    assert_eq!(there, *size, "{filesystem:?} {backend:?} {name:?}");
+                }
             }
         }
-    }
+    });
 }
 
 #[test]
@@ -211,7 +216,9 @@ fn an_interrupted_run_prints_its_results() {
         assert_eq!(said.code, Some(130), "{said:?}");
         let report = said.json();
         assert_eq!(report["interrupted"], true);
-        assert_eq!(report["read_bytes"], cached_bytes(&file), "{said:?}");
+        // The read of a piece may have begun and not ended. Its pages count as cached.
+        let (read, cached) = (report["read_bytes"].as_u64().unwrap(), cached_bytes(&file));
+        assert!((read..=read + 8192).contains(&cached), "{cached}: {said:?}");
         assert!(cached_bytes(&file) < 8 * MIB);
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use nowait::engine::{Backend, Options, Wait};
 use nowait::op::{Nop, Op, Read, Write};
 use nowait::{ErrorKind, Handle, OpenOptions};
+use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::common::cache::evict;
 use crate::common::completions::{finish, one, queued, said};
@@ -69,8 +70,12 @@ fn on_threads_what_waits_behind_a_blocked_worker_gives_up() {
         let (mut reader, writer) = std::io::pipe().unwrap();
         let writer = Handle::new(OwnedFd::from(writer)).unwrap();
         let write = || Op::from(Write::stream(&writer, Box::new(vec![1; 1 << 20])));
-        let running = queued(engine, write().deadline(soon()));
-        let behind = queued(engine, write().deadline(soon()));
+        // The worker has begun before the deadline.
+        let at = Instant::now() + Duration::from_secs(2);
+        let running = queued(engine, write().deadline(at));
+        let mut bytes = [PollFd::new(&reader, PollFlags::IN)];
+        poll(&mut bytes, None).unwrap();
+        let behind = queued(engine, write().deadline(at));
         let done = finish(engine, 1).remove(0);
         assert_eq!(
             (done.ticket, kind(&done)),
@@ -126,9 +131,9 @@ fn the_earlier_of_two_deadlines_fires_first() {
         let (reader, _writer) = pipe();
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        queued(engine, stream(&reader).user_data(2).deadline(at(120)));
-        queued(engine, stream(&reader).user_data(1).deadline(at(60)));
-        queued(engine, stream(&reader).user_data(3).deadline(at(180)));
+        queued(engine, stream(&reader).user_data(2).deadline(at(1200)));
+        queued(engine, stream(&reader).user_data(1).deadline(at(600)));
+        queued(engine, stream(&reader).user_data(3).deadline(at(1800)));
         let order: Vec<u64> = (0..3)
             .map(|_| finish(engine, 1)[0].op.get_user_data())
             .collect();
