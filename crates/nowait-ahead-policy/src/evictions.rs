@@ -1,7 +1,6 @@
 //! The report of what was evicted, and of what is not known.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
 use std::path::PathBuf;
 
 use crate::surveyed_file::SurveyedFile;
@@ -10,7 +9,7 @@ use crate::surveyed_file::SurveyedFile;
 #[derive(Debug, Default)]
 pub struct Evictions {
     /// The directory of each mount, with its sums.
-    pub mounts: BTreeMap<String, Sums>,
+    pub mounts: BTreeMap<PathBuf, Sums>,
     /// Programs whose calls the library has not seen, with the bytes that they have read from disks,
     /// at least.
     pub unseen: BTreeMap<PathBuf, u64>,
@@ -38,17 +37,6 @@ pub struct Sums {
     /// The number of files whose residency is not known any more. The other numbers are without
     /// them.
     pub unknown: u64,
-}
-
-/// The directories of the mounts of this process, by their IDs.
-pub fn mounts() -> HashMap<u64, String> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let mount = |line: &str| {
-        let mut words = line.split(' ');
-        let id = words.next()?.parse().ok()?;
-        Some((id, words.nth(3)?.to_owned()))
-    };
-    mounts.lines().filter_map(mount).collect()
 }
 
 /// Adds a file of which these bytes are left, if that is known. A file that was resident completely is not added.

@@ -5,7 +5,7 @@
 //!  read(2) ─► it surveys a window of a large file ─► Missing …
 //!  close(2) ─► it evicts a small file itself, and withdraws the event, unless data is read ahead
 //!  every 20 ms: is it in use (uses)? ─► yes, and large: evict the windows behind its position
-//!                                   └► no: evict what was missing, twice, and forget the file
+//!                                   └► no: evict what was missing, look again, and forget the file
 //!  the program has ended ─► evict the rest, wait until it is written
 //! ```
 //! A file is known until it was evicted. A part of a file that was not surveyed is not evicted.
@@ -24,10 +24,11 @@ use std::time::{Duration, Instant};
 
 use nowait_ahead_channel::{Channel, Event, Kind, Reader, key};
 use nowait_residency::leases::Leases;
-use nowait_residency::tasks::processor_time;
+use nowait_residency::tasks::thread_time;
 
 use crate::directory::Id;
-use crate::evictions::{Evictions, Sums, add_sums, mounts};
+use crate::evictions::{Evictions, Sums, add_sums};
+use crate::mounts;
 use crate::process::{OtherRights, Process};
 use crate::readahead::Readahead;
 use crate::renamed::Renamed;
@@ -100,7 +101,7 @@ impl Evictor {
         is_unseen: Option<fn(&Path) -> bool>,
     ) -> Evictor {
         let read_ahead = ReadAheadFiles::default();
-        readahead.give_back(read_ahead.clone());
+        readahead.survey_before_reading(read_ahead.clone());
         let stop = Arc::new(AtomicBool::new(false));
         let (to, end) = mpsc::channel();
         let (stopped, mut state) = (
@@ -113,7 +114,7 @@ impl Evictor {
         Evictor { channel, stop, end }
     }
 
-    /// Evicts the rest after the end of the program. Waits until it is written, at most 10 seconds.
+    /// Evicts the rest after the end of the program. Waits until it is written, at most 20 seconds.
     pub fn stop(self) -> Evictions {
         self.stop.store(true, Ordering::Relaxed);
         self.channel.wake();
@@ -353,17 +354,17 @@ impl State {
     /// Evicts files that the program does not use any more, and the windows behind its position in
     /// large ones. Returns how long it took to find the files and those that are in use.
     fn check(&mut self, reader: &mut Reader<'_>) -> Duration {
-        let (now, began) = (Instant::now(), processor_time());
+        let (now, began) = (Instant::now(), thread_time());
         self.found.clear();
         self.take_read_ahead();
         self.find_renamed();
         if self.files.is_empty() && self.processes.is_unseen.is_none() {
-            return processor_time().saturating_sub(began);
+            return thread_time().saturating_sub(began);
         }
         let files = &self.files;
         let is_large = |id| files.get(&id).is_some_and(SurveyedFile::is_large);
         let uses = self.processes.uses(is_large);
-        let took = processor_time().saturating_sub(began);
+        let took = thread_time().saturating_sub(began);
         // The library sends the survey of a part before the program reads it. After this call, the surveys of all
         // files that are not in use have arrived.
         self.just_opened.clear();
@@ -440,7 +441,7 @@ impl State {
     }
 
     fn report(&self, lost: u64) -> Evictions {
-        let mounts = mounts();
+        let mounts = mounts::points();
         let mut sums = self.sums.clone();
         for evicted in self.channel.evicted() {
             let sum = sums.entry(evicted.mount).or_default();
@@ -448,7 +449,7 @@ impl State {
             sum.before = sum.before.saturating_add(evicted.before);
             sum.after = sum.after.saturating_add(evicted.after);
         }
-        let name = |id| mounts.get(&id).map_or("?", String::as_str).to_owned();
+        let name = |id| mounts.get(&id).cloned().unwrap_or_else(|| "?".into());
         let named = sums.into_iter().map(|(id, sums)| (name(id), sums));
         Evictions {
             mounts: named.collect(),

@@ -320,7 +320,8 @@ impl Queue {
         }
         loop {
             let (at, room) = self.next_directory()?;
-            let directory = self.directories.get_mut(self.queue.get(at)?)?;
+            let here = *self.queue.get(at)?;
+            let directory = self.directories.get_mut(&here)?;
             let order = self.sequence.best().0;
             directory.sort(order);
             let mut taken = Vec::new();
@@ -328,8 +329,10 @@ impl Queue {
                 && self.outstanding < limit
                 && let Some((name, id)) = directory.unread.pop()
             {
-                // The program has opened the file already, or it was taken before: two walks may have found it.
-                let Some(file) = self.files.get_mut(&id).filter(|file| file.read == 0) else {
+                // The program has opened the file already, or it was taken before: two walks may have found it. A walk that has
+                // found it later in another directory will read it there.
+                let is_here = |file: &&mut File| file.read == 0 && file.directory == here;
+                let Some(file) = self.files.get_mut(&id).filter(is_here) else {
                     continue;
                 };
                 if let Some(last) = self.last.as_ref().filter(|it| it.0 == file.directory)

@@ -45,7 +45,7 @@ struct Shared {
     /// were read.
     useless: AtomicBool,
     /// Takes the files before they are read, if they are to be evicted at the end.
-    given_back: OnceLock<ReadAheadFiles>,
+    to_survey: OnceLock<ReadAheadFiles>,
 }
 
 /// The number of cached files in a row after which all are taken to be cached.
@@ -64,7 +64,7 @@ impl Files {
             state: Mutex::default(),
             changed: Condvar::new(),
             useless: AtomicBool::new(false),
-            given_back: OnceLock::new(),
+            to_survey: OnceLock::new(),
         }))
     }
 
@@ -344,16 +344,16 @@ impl Files {
         if cached.is_some_and(|residency| residency.cached >= residency.pages) {
             return true;
         }
-        if let Some(surveyed) = self.0.given_back.get() {
+        if let Some(surveyed) = self.0.to_survey.get() {
             SurveyedFile::before_readahead(&file, surveyed);
         }
         begin_to_read(&file, &(0..len));
         false
     }
 
-    /// Adds the files to `surveyed` before they are read.
-    pub fn give_back(&self, surveyed: ReadAheadFiles) {
-        let _ = self.0.given_back.set(surveyed);
+    /// Surveys each file before it is read, and adds it to `surveyed`.
+    pub fn survey_before_reading(&self, surveyed: ReadAheadFiles) {
+        let _ = self.0.to_survey.set(surveyed);
     }
 
     /// The sums over all files.

@@ -103,7 +103,7 @@ const MIN_STATS: u64 = 64;
 /// The time that the thread has to stop. It takes longer if it waits for a directory.
 const STOP_TIMEOUT: Duration = Duration::from_millis(50);
 /// The time that the walks and the reads have to end before the program unmounts a filesystem.
-const LET_GO_TIMEOUT: Duration = Duration::from_millis(400);
+const LET_GO_TIMEOUT: Duration = Duration::from_millis(1800);
 /// The maximum time of a pause of the walks.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
@@ -247,6 +247,7 @@ impl Follower {
         let mounts = mounts::at(point);
         self.trees.let_go(&mounts);
         let end = Instant::now() + LET_GO_TIMEOUT;
+        let mut pause = Duration::from_micros(200);
         loop {
             // Many directories have the same root.
             let known = RefCell::new(HashMap::new());
@@ -260,7 +261,8 @@ impl Follower {
             if !mounts::are_in_use(&mounts) || Instant::now() >= end {
                 return;
             }
-            std::thread::sleep(Duration::from_micros(200));
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(Duration::from_millis(5));
         }
     }
 

@@ -49,7 +49,7 @@ pub struct Use {
     /// The names of the directory were listed.
     pub is_listed: bool,
     /// Many names of the directory were looked up.
-    pub is_looked_into: bool,
+    pub many_looked_up: bool,
 }
 
 /// Parts of paths that events refer to.
@@ -158,7 +158,7 @@ impl Learned {
                 self.add(path, |it| it.add_part(part));
             }
             Kind::LookedUp => self.add(path(), |_| {}),
-            Kind::ManyLookedUp => self.add(path(), |it| it.is_looked_into = true),
+            Kind::ManyLookedUp => self.add(path(), |it| it.many_looked_up = true),
             Kind::Listed => self.add(path(), |it| it.is_listed = true),
             // A process of another PID namespace has another number here.
             Kind::Unmapping if has_channel(event.tid) == Some(true) => {
@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(uses[0].parts.first(), Some(&(4..8)));
         assert_eq!(uses[1].parts.first(), Some(&(0..7)));
         assert!(uses[2].is_opened && uses[2].parts.is_empty());
-        assert!(uses[3].is_listed && uses[3].is_looked_into && !uses[3].is_opened);
+        assert!(uses[3].is_listed && uses[3].many_looked_up && !uses[3].is_opened);
         assert!(!channel.is_listening(Listening::Directories));
     }
 }

@@ -24,7 +24,7 @@ struct State {
     unmounted: HashSet<PathBuf>,
 }
 
-/// The thread ends after this time.
+/// The thread ends within this time after `drop`.
 const INTERVAL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
@@ -92,15 +92,10 @@ impl Shared {
 /// The IDs of the mounts at a mount point. If there are none, the path is relative, or leads through a symbolic link: all mounts
 /// but those of proc(5).
 pub fn at(point: &Path) -> HashSet<u64> {
-    let text = proc::read("/proc/self/mountinfo");
-    let mount = |line: &[u8]| {
-        let id = proc::number(line.split(|byte| *byte == b' ').next()?)?;
-        Some((id, proc::mount(line)?))
-    };
-    let all: Vec<_> = proc::lines(&text).filter_map(mount).collect();
+    let all = all();
     let here = |kept: &dyn Fn(&Path, &str) -> bool| {
-        let kept = all.iter().filter(|(_, (path, kind))| kept(path, kind));
-        kept.map(|(id, _)| *id).collect::<HashSet<_>>()
+        let kept = all.iter().filter(|(_, path, kind)| kept(path, kind));
+        kept.map(|(id, ..)| *id).collect::<HashSet<_>>()
     };
     let found = here(&|path, _| path == point);
     match found.is_empty() {
@@ -127,12 +122,23 @@ pub fn are_in_use(mounts: &HashSet<u64>) -> bool {
     others.any(|name| of_descriptor(&name).is_some_and(|mount| mounts.contains(&mount)))
 }
 
-/// The mount points, with the ID of the last mount at each. None without /proc.
+/// The mount points, by the IDs of their mounts.
+pub fn points() -> HashMap<u64, PathBuf> {
+    all().into_iter().map(|(id, path, _)| (id, path)).collect()
+}
+
+/// The mount points, with the ID of the last mount at each.
 fn mounts() -> HashMap<PathBuf, u64> {
+    all().into_iter().map(|(id, path, _)| (path, id)).collect()
+}
+
+/// The mounts of this process: ID, mount point and type of each. None without /proc.
+fn all() -> Vec<(u64, PathBuf, String)> {
     let text = proc::read("/proc/self/mountinfo");
     let mount = |line: &[u8]| {
         let id = proc::number(line.split(|byte| *byte == b' ').next()?)?;
-        Some((proc::mount(line)?.0, id))
+        let (path, kind) = proc::mount(line)?;
+        Some((id, path, kind))
     };
     proc::lines(&text).filter_map(mount).collect()
 }

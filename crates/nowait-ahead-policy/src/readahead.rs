@@ -59,10 +59,10 @@ impl Readahead {
         self.trees.walk_watched(root)
     }
 
-    /// Adds the files whose data is read to `surveyed`, before that.
-    pub(crate) fn give_back(&self, surveyed: ReadAheadFiles) {
+    /// Surveys each file before its data is read, and adds it to `surveyed`.
+    pub(crate) fn survey_before_reading(&self, surveyed: ReadAheadFiles) {
         if let Some(files) = &self.files {
-            files.give_back(surveyed);
+            files.survey_before_reading(surveyed);
         }
     }
 

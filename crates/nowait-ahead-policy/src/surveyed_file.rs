@@ -210,8 +210,8 @@ impl SurveyedFile {
         left.is_none() || self.is_clean()
     }
 
-    /// Evicts the pages that were not resident when the file was surveyed. Returns which of them were resident
-    /// before. `None` if the file cannot be opened, or the kernel does not report residency.
+    /// Evicts the pages that were not resident when the file was surveyed. Returns the bytes of these that are resident
+    /// now. `None` if the file cannot be opened, or the kernel does not report residency.
     ///
     /// While the program runs, a file with dirty pages is not evicted. If the program `is_over`, the kernel begins to
     /// write them, and the pages that are resident afterwards are returned.
@@ -361,7 +361,7 @@ fn was_changed(stat: &Statx) -> bool {
 }
 
 fn proc_path(fd: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", fd.as_raw_fd())
+    format!("/proc/thread-self/fd/{}", fd.as_raw_fd())
 }
 
 fn path_of(fd: &OwnedFd) -> Option<PathBuf> {

@@ -1,4 +1,4 @@
-//! The functions that the library interposes. Each calls the C library's, and returns its result.
+//! The functions that the library interposes. Each calls the C library's, and returns its result; `data` has the exceptions.
 
 mod close;
 mod data;

@@ -29,7 +29,8 @@
 //!   program attaches by the environment.
 //! - **Each call of stat(2) is timed.** A slow one is an event. The counts of the channel are
 //!   changed once for `watch::CALLS_PER_COUNT` calls, and before each event.
-//! - **Opened files are sent only if `nowait run` reads data ahead** (`--data`).
+//! - **Opened files are events of readahead only if `nowait run` reads data ahead** (`--data`). `--keep-cache` and `--learn` have
+//!   events of their own.
 //!
 //! # Files
 //!

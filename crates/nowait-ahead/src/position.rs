@@ -3,7 +3,7 @@
 //! lseek(2) waits as long as another thread, or another process that has the same open file, is in
 //! read(2): without end for a file such as /proc/kmsg. fcntl(2) looks at the position without
 //! waiting: it adds it to the start of a lock, and fails with EOVERFLOW if the sum is too large. The
-//! question is wrong in another way, so the kernel asks neither its locks nor a server.
+//! lock has `l_pid` = 1, too, for which the kernel fails with EINVAL before it looks at locks or asks a server.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

@@ -82,8 +82,8 @@ impl File<'_> {
         self.halve(window, None, bits, calls)
     }
 
-    /// The same by cachestat(2) of ever smaller parts. If the number of `resident` pages is given, each call determines both halves of a
-    /// part what the other half has.
+    /// The same by cachestat(2) of ever smaller parts. If the number of `resident` pages is given, a call counts one half of
+    /// a part, and the rest is in the other half.
     fn halve(
         &self,
         window: &Range<u64>,

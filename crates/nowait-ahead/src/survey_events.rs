@@ -64,6 +64,15 @@ pub fn surveys() -> Option<&'static Channel> {
     is_on.then_some(channel)
 }
 
+/// Waits for a moment. A process with a filter of its system calls goes on at once. errno stays as it is.
+pub fn pause() {
+    if system_calls::are_allowed() {
+        system_calls::with_errno(|| drop(nanosleep(&PAUSE)));
+    } else {
+        std::hint::spin_loop();
+    }
+}
+
 /// The program unmounts a filesystem. The call is repeated if `nowait run` may have had a file open there.
 pub fn unmounts(call: impl Fn() -> c_int) -> c_int {
     const TRIES: u32 = 500;
@@ -71,8 +80,7 @@ pub fn unmounts(call: impl Fn() -> c_int) -> c_int {
     let mut before = opens();
     let mut result = call();
     for _ in 0..TRIES {
-        // SAFETY: the address of this thread's errno.
-        let is_busy = result != 0 && unsafe { *libc::__errno_location() } == libc::EBUSY;
+        let is_busy = result != 0 && system_calls::errno() == libc::EBUSY;
         let is_of_program = before.is_none_or(|opens| opens % 2 == 0) && before == opens();
         if !is_busy || is_of_program {
             break;

@@ -140,14 +140,14 @@ pub fn unmounts(call: impl Fn() -> c_int, path: *const c_char) -> c_int {
     result
 }
 
-/// Asks `nowait run` to close the files that it reads on a mount, and waits for that without a system call. Returns false if it
-/// does not answer.
+/// Asks `nowait run` to close the files that it reads on a mount, and waits for that. A process with a filter of its system calls
+/// waits without one. Returns false if `nowait run` does not answer.
 ///
 /// # Safety
 /// A system call has just accepted the path.
 unsafe fn let_go(mount: *const c_char) -> bool {
     static IS_SILENT: AtomicBool = AtomicBool::new(false);
-    const TIMEOUT: u64 = 500_000_000;
+    const TIMEOUT: u64 = 2_000_000_000;
     let Some(channel) = listening(Listening::Directories) else {
         return false;
     };
@@ -163,7 +163,7 @@ unsafe fn let_go(mount: *const c_char) -> bool {
             IS_SILENT.store(true, Ordering::Relaxed);
             return false;
         }
-        std::hint::spin_loop();
+        survey_events::pause();
     }
     true
 }

@@ -83,8 +83,8 @@ pub struct Uses {
     #[serde(skip_serializing_if = "is_default")]
     pub listed: bool,
     /// Many names of the directory were looked up.
-    #[serde(skip_serializing_if = "is_default")]
-    pub names: bool,
+    #[serde(rename = "names", skip_serializing_if = "is_default")]
+    pub many_looked_up: bool,
     /// A filesystem was unmounted here. A file that is open there would make umount(2) fail.
     #[serde(skip_serializing_if = "is_default")]
     pub unmounted: bool,
@@ -364,7 +364,7 @@ impl Line {
             file,
             uses: Uses {
                 listed: self.listed,
-                names: self.names,
+                many_looked_up: self.names,
                 unmounted: self.unmounted,
                 unused: self.unused,
             },

@@ -311,10 +311,8 @@ fn show(args: &Args, stop: &Stop) -> Result<ExitCode, Problem> {
             };
             totals.add(&row);
             if !rows_come_by && totals.files.is_multiple_of(STEP) {
-                progress.at(
-                    totals.files,
-                    format!("{} cached", Size(totals.cached_bytes())),
-                );
+                let cached = Size(totals.cached_bytes());
+                progress.at(totals.files, format!("{cached} cached"));
             }
             match &mut top {
                 Some(top) => top.consider(row),

@@ -256,7 +256,7 @@ fn show(store: &Store, name: &OsStr, as_json: bool) -> Result<ExitCode, Problem>
                 writeln!(out, "{bytes:>7} {ranges:>6} {path}{note}")?;
             }
             None => {
-                let what = match (entry.uses.names, entry.uses.listed) {
+                let what = match (entry.uses.many_looked_up, entry.uses.listed) {
                     _ if entry.uses.unmounted => "unmounted",
                     (true, _) => "all inodes",
                     (false, true) => "names",

@@ -116,12 +116,12 @@ reports its progress. ld.so(8) prints an error in a program that is started in a
 library does not exist. The library of --aio makes system calls, as the C library does; see nowait-aio(7) for programs with a
 sandbox.
 
-With --keep-cache, the program runs in a memory control group of its own (cgroups(7)), which has no limit. When the program has
+With --keep-cache, the program runs in a memory control group of its own (cgroups(7)). When the program has
 ended, the pages that it has added to the page cache are evicted once they are written to the disk, and the group is removed. Pages
 that were cached before stay. Pages that the program has read first go, also if another program uses them now. This needs the right
 to make the group: root with version 1, or a group above this one that was delegated with version 2. In a service or a scope of
 systemd(1) with version 2, no group is made: the group would be beside the unit, and outlive it. With version 1, the group has
-the limit of the group above.
+the limit of the group that `nowait run` was in; with version 2, it has none of its own.
 
 Without that right, the preloaded library asks for the residency of each file that the program opens, of large files before each part
 is read, and the other pages are evicted behind the program: of large files in windows of 8 MiB, of others when they are closed, and
@@ -226,7 +226,7 @@ impl<'a> Prepared<'a> {
         }
         let walk = args.walked()?;
         let (group, needs_surveys) = match args.keep_cache {
-            true => keep(name),
+            true => enter_group(name),
             false => (None, false),
         };
         let is_kept = needs_surveys || group.is_some() && libraries::has(AHEAD);
@@ -380,7 +380,7 @@ impl Events {
 
 /// Enters a control group of the program's own. If that is not possible, returns true if files can
 /// be surveyed instead.
-fn keep(name: &OsStr) -> (Option<Group>, bool) {
+fn enter_group(name: &OsStr) -> (Option<Group>, bool) {
     let error = match Group::enter() {
         Ok(group) => return (Some(group), false),
         Err(error) => error,

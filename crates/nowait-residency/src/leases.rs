@@ -20,7 +20,7 @@ use rustix::fs::{AtFlags, CWD, OFlags, Stat, Statx, StatxFlags, major, minor, st
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use crate::tasks::processor_time;
+use crate::tasks::thread_time;
 
 /// The files under lease.
 #[derive(Clone, Debug)]
@@ -52,12 +52,12 @@ static KNOWN: Mutex<Option<Leases>> = Mutex::new(None);
 impl Leases {
     /// The leases of this moment.
     pub fn now() -> Leases {
-        let (since, began) = (Instant::now(), processor_time());
+        let (since, began) = (Instant::now(), thread_time());
         let by_inode = by_inode(&fs::read_to_string("/proc/locks").unwrap_or_default());
         Leases {
             by_inode,
             since,
-            took: processor_time().saturating_sub(began),
+            took: thread_time().saturating_sub(began),
         }
     }
 

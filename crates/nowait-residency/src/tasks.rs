@@ -30,10 +30,10 @@ pub fn threads_beside_program(threads: usize) -> usize {
 /// The processor time of this thread. On a busy machine, more time passes while it works.
 ///
 /// ```
-/// let before = nowait_residency::tasks::processor_time();
-/// assert!(nowait_residency::tasks::processor_time() >= before);
+/// let before = nowait_residency::tasks::thread_time();
+/// assert!(nowait_residency::tasks::thread_time() >= before);
 /// ```
-pub fn processor_time() -> Duration {
+pub fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = time.tv_sec.try_into().unwrap_or_default();
     Duration::new(seconds, time.tv_nsec.try_into().unwrap_or_default())

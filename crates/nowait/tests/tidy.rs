@@ -144,7 +144,8 @@ fn the_map_of_tasks_has_ten_that_exist() {
 fn the_architecture_fits_on_a_few_pages() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
-    assert!(text.lines().count() <= 250);
+    // Rows of tables are lines, so words are counted.
+    assert!(text.split_whitespace().count() <= 4500);
 }
 
 /// The Rust files of all crates, and the documents: their paths below the checkout, and their texts. `nowait

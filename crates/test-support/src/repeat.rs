@@ -4,7 +4,7 @@
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::pages;
 
@@ -27,12 +27,15 @@ pub enum Excuse<'a> {
     AnyReclaimed,
     /// Threads have waited for a processor for as long as this, in sum.
     Busy(Duration),
+    /// The try has taken so long: what gives up after that time may have done so.
+    Took(Duration),
     /// Other disturbances: a function that proves them after the try.
     Other(&'a dyn Fn() -> Option<String>),
 }
 
 /// The disturbances of the machine so far.
 pub struct Watch {
+    began: Instant,
     thread: i64,
     process: i64,
     children: i64,
@@ -49,6 +52,7 @@ impl Watch {
     )]
     pub fn new() -> Watch {
         Watch {
+            began: Instant::now(),
             thread: preemptions(libc::RUSAGE_THREAD),
             process: preemptions(libc::RUSAGE_SELF),
             children: preemptions(libc::RUSAGE_CHILDREN),
@@ -89,6 +93,10 @@ impl Watch {
             Excuse::Busy(least) => {
                 let waited = now.waited - self.waited;
                 (waited >= *least).then(|| format!("threads waited {waited:?} for a processor"))
+            }
+            Excuse::Took(least) => {
+                let took = self.began.elapsed();
+                (took >= *least).then(|| format!("it took {took:?}"))
             }
             Excuse::Other(proof) => proof(),
         })

@@ -328,6 +328,27 @@ fn a_file_that_two_walks_have_found_is_read_once() {
     assert_eq!(ahead * 4096, read);
 }
 
+/// The program opens a file, which a walk then finds by its name in another directory.
+#[test]
+fn a_file_with_names_in_two_directories_is_read_in_one() {
+    let root = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let (one, two) = (root.path().join("1"), root.path().join("2"));
+    [&one, &two].map(|path| std::fs::create_dir(path).unwrap());
+    let ids = cold_files(&one, 20);
+    std::fs::hard_link(one.join("f10"), two.join("link")).unwrap();
+    let files = within(0);
+    find_below(&files, &one);
+    files.opened(ids[10]);
+    find_below(&files, &two);
+    ids[..8].iter().for_each(|id| files.opened(*id));
+    while take_all(&files) > 0 {}
+    files.opened(ids[10]);
+    let state = files.state();
+    let read = state.files.values().filter(|file| file.read > 0);
+    let ahead: u64 = state.directories.values().map(|it| it.ahead).sum();
+    assert_eq!(ahead, read.count() as u64);
+}
+
 /// tar(1) reads the directories in a directory before the files that come later there.
 #[test]
 fn the_files_of_a_directory_are_used_after_those_of_the_directories_in_it() {

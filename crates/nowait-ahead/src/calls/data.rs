@@ -1,4 +1,4 @@
-//! Calls on the data of files, which `nowait run --keep-cache` changes.
+//! posix_fadvise(2) and copy_file_range(2), which are other calls with `nowait run --keep-cache`.
 
 use std::ffi::c_int;
 
@@ -24,7 +24,7 @@ interpose! {
     fn posix_fadvise(fd: c_int, offset: off64_t, len: off64_t, advice: c_int) -> c_int, else libc::ENOSYS,
         call => {
             advises(fd, offset, len, advice);
-            match is_kept(len, advice) {
+            match is_suppressed(len, advice) {
                 true => without_effect(fd, offset),
                 false => call(),
             }
@@ -32,7 +32,7 @@ interpose! {
     fn posix_fadvise64(fd: c_int, offset: off64_t, len: off64_t, advice: c_int) -> c_int, else libc::ENOSYS,
         call => {
             advises(fd, offset, len, advice);
-            match is_kept(len, advice) {
+            match is_suppressed(len, advice) {
                 true => without_effect(fd, offset),
                 false => call(),
             }
@@ -58,7 +58,7 @@ fn advises(fd: c_int, offset: off64_t, len: off64_t, advice: c_int) {
 }
 
 /// Returns true if the advice evicts pages. `nowait run` evicts those that were not resident before.
-fn is_kept(len: off64_t, advice: c_int) -> bool {
+fn is_suppressed(len: off64_t, advice: c_int) -> bool {
     advice == libc::POSIX_FADV_DONTNEED && len >= 0 && is_on()
 }
 

@@ -119,6 +119,8 @@ impl nw_op {
     unsafe fn op(&self) -> Outcome<Op> {
         // SAFETY: the caller's promise.
         let file = || unsafe { handle_of(self.file) };
+        // SAFETY: the caller's promise.
+        let memory = || unsafe { memory(self.addr, self.len) };
         let offset = match self.offset {
             NW_OFFSET_CURRENT => None,
             offset => Some(offset),
@@ -126,15 +128,11 @@ impl nw_op {
         Ok(match self.opcode {
             NW_OP_NOP => Op::from(Nop),
             NW_OP_READ => {
-                // SAFETY: the caller's promise.
-                let memory = unsafe { memory(self.addr, self.len)? };
-                let read = Read::raw(file()?, memory, offset);
+                let read = Read::raw(file()?, memory()?, offset);
                 read.flags(self.rw_flags()).into()
             }
             NW_OP_WRITE => {
-                // SAFETY: the caller's promise.
-                let memory = unsafe { memory(self.addr, self.len)? };
-                let write = Write::raw(file()?, memory, offset);
+                let write = Write::raw(file()?, memory()?, offset);
                 write.flags(self.rw_flags()).into()
             }
             NW_OP_READV => {

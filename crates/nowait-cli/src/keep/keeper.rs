@@ -225,7 +225,7 @@ impl Keeper {
     /// Looks at all paths and files at once. Returns the number of paths that can be kept.
     fn look_at_all(&mut self) -> usize {
         let began = Instant::now();
-        let cost = processor_time();
+        let cost = process_time();
         let good = self.files.look_at_all();
         self.files.report_unwatched();
         self.files.report_unknown();
@@ -233,7 +233,7 @@ impl Keeper {
         self.files.close();
         self.sweep = SweepPlace::default();
         self.swept = began;
-        self.look_cost = processor_time().saturating_sub(cost);
+        self.look_cost = process_time().saturating_sub(cost);
         self.next_sweep = began + self.settings.interval;
         good
     }
@@ -241,7 +241,7 @@ impl Keeper {
     /// A step of a sweep. The next step is so much later that sweeps take a small share of a processor.
     fn sweep(&mut self) {
         let began = Instant::now();
-        let cost = processor_time();
+        let cost = process_time();
         let found = self.sweep.step(&mut self.files);
         self.files.examine(&found);
         if self.files.resized {
@@ -264,7 +264,7 @@ impl Keeper {
             self.sweep = SweepPlace::default();
             next = self.swept + self.settings.interval;
         }
-        let cost = processor_time().saturating_sub(cost);
+        let cost = process_time().saturating_sub(cost);
         self.next_sweep = next.max(Instant::now() + cost * IDLE_SHARE);
         self.changed_status();
     }
@@ -324,11 +324,11 @@ impl Keeper {
         if self.work.is_empty() {
             return;
         }
-        let cost = processor_time();
+        let cost = process_time();
         let stop = self.queue.new_work();
         if self.work.step(&mut self.files, &stop) {
             // Files of unknown residency are read in each sweep.
-            let cost = processor_time().saturating_sub(cost);
+            let cost = process_time().saturating_sub(cost);
             self.next_sweep = self.next_sweep.max(Instant::now()) + cost * IDLE_SHARE;
         }
         self.changed_status();
@@ -345,11 +345,11 @@ impl Keeper {
             return;
         }
         self.status_due = None;
-        let cost = processor_time();
+        let cost = process_time();
         let status = self.status();
         notify::status(&status);
         self.settings.write(&status, &self.files.reports);
-        let cost = processor_time().saturating_sub(cost);
+        let cost = process_time().saturating_sub(cost);
         self.next_status = now + STATUS_INTERVAL.max(cost * STATUS_PAUSE);
     }
 
@@ -366,7 +366,7 @@ impl Keeper {
 }
 
 /// The processor time of this process.
-fn processor_time() -> Duration {
+fn process_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -94,19 +94,14 @@ impl Plan {
                 left -= given;
                 fits &= given == wanted;
                 let planned = given.min(entry.size);
+                let target = || (Target::new(number, directory, name), planned, entry.id);
                 if planned < entry.planned.min(entry.size) && !again {
-                    // Evicted bytes are read again if they are planned again.
-                    entry.resident = entry.resident.min(planned);
-                    smaller.push((Target::new(number, directory, name), planned, entry.id));
+                    smaller.push(target());
                 }
                 if 0 < planned && planned < entry.size {
-                    part = Some((Target::new(number, directory, name), planned, entry.id));
+                    part = Some(target());
                 }
-                if planned > entry.planned {
-                    entry.was_full = false;
-                }
-                entry.tried &= planned == entry.planned;
-                entry.planned = planned;
+                replan(entry, planned);
             });
             let why = locking.as_mut().and_then(|left| plan_locks(root, left));
             let said = why.unwrap_or_default();
@@ -134,6 +129,19 @@ impl Plan {
         self.took = began.elapsed();
         work
     }
+}
+
+/// Plans so many bytes of a file.
+fn replan(entry: &mut Entry, planned: u64) {
+    if planned < entry.planned.min(entry.size) && !entry.again {
+        // Evicted bytes are read again if they are planned again.
+        entry.resident = entry.resident.min(planned);
+    }
+    if planned > entry.planned {
+        entry.was_full = false;
+    }
+    entry.tried &= planned == entry.planned;
+    entry.planned = planned;
 }
 
 /// The files that are to be read or locked.
@@ -210,13 +218,9 @@ fn plan_locks(root: &mut Root, left: &mut Limits) -> Option<String> {
             lock => *lock = None,
         }
     });
-    if files == 0 {
-        return None;
-    }
-    Some(format!(
-        "{} of {} are touched, not locked: {}",
-        Size(bytes),
-        plural(files, "file"),
-        reasons.join(", ")
-    ))
+    (files > 0).then(|| {
+        let (bytes, files) = (Size(bytes), plural(files, "file"));
+        let reasons = reasons.join(", ");
+        format!("{bytes} of {files} are touched, not locked: {reasons}")
+    })
 }

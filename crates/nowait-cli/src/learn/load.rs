@@ -79,7 +79,7 @@ enum Used {
 struct Directory<'a> {
     is_listed: bool,
     /// All inodes are loaded.
-    is_crowded: bool,
+    many_looked_up: bool,
     /// The names that were looked up.
     names: Vec<&'a OsStr>,
 }
@@ -147,7 +147,7 @@ fn items<'a>(profile: &'a Profile, directory: &Path) -> Vec<Item<'a>> {
     let mut numbers: HashMap<PathBuf, usize> = HashMap::new();
     for entry in entries {
         let path = directory.join(&entry.path);
-        let is_directory = entry.uses.listed || entry.uses.names;
+        let is_directory = entry.uses.listed || entry.uses.many_looked_up;
         let of = match path.parent() {
             Some(parent) if !is_directory => parent,
             _ => &path,
@@ -164,7 +164,7 @@ fn items<'a>(profile: &'a Profile, directory: &Path) -> Vec<Item<'a>> {
             items.push(Item::File(path, file, used));
         } else if let Item::Directory(_, used) = &mut items[number] {
             used.is_listed |= entry.uses.listed;
-            used.is_crowded |= entry.uses.names;
+            used.many_looked_up |= entry.uses.many_looked_up;
             used.names
                 .extend(entry.path.file_name().filter(|_| !is_directory));
         }
@@ -176,7 +176,7 @@ fn items<'a>(profile: &'a Profile, directory: &Path) -> Vec<Item<'a>> {
 /// wanted: some of them are in one block.
 fn look_up(path: &Path, used: &Directory<'_>) {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let is_read = used.is_listed || used.is_crowded;
+    let is_read = used.is_listed || used.many_looked_up;
     let access = if is_read {
         OFlags::RDONLY | OFlags::NONBLOCK
     } else {
@@ -188,7 +188,7 @@ fn look_up(path: &Path, used: &Directory<'_>) {
     let mut inodes: Vec<DirEntry> = Vec::new();
     if is_read && let Ok(names) = Dir::read_from(&directory) {
         let names = names.flatten();
-        match used.is_crowded {
+        match used.many_looked_up {
             true => inodes.extend(names.take(MAX_INODES)),
             false => names.for_each(drop),
         }
@@ -199,7 +199,7 @@ fn look_up(path: &Path, used: &Directory<'_>) {
         AtFlags::SYMLINK_NOFOLLOW,
     );
     listed.for_each(|name| _ = statat(&directory, name, flags));
-    if !used.is_crowded {
+    if !used.many_looked_up {
         used.names
             .iter()
             .for_each(|name| _ = statat(&directory, *name, flags));
@@ -289,7 +289,7 @@ mod tests {
         };
         let crowded = |path: &str| Entry {
             uses: Uses {
-                names: true,
+                many_looked_up: true,
                 ..Uses::default()
             },
             ..entry(path)
@@ -320,7 +320,7 @@ mod tests {
                 path.to_str().unwrap().to_owned(),
                 names.join(" "),
                 used.is_listed,
-                used.is_crowded,
+                used.many_looked_up,
             ));
         }
         let expected = [

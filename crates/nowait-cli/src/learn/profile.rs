@@ -184,8 +184,8 @@ impl Profile {
             // Names in such a directory are loaded with it.
             let is_crowded = path.parent().is_some_and(|parent| crowded.contains(parent));
             let mut used = used.clone();
-            used.is_looked_into |= crowded.contains(path.as_path());
-            let is_name = !used.is_opened && !used.is_listed && !used.is_looked_into;
+            used.many_looked_up |= crowded.contains(path.as_path());
+            let is_name = !used.is_opened && !used.is_listed && !used.many_looked_up;
             if is_name && is_crowded {
                 continue;
             }
@@ -264,7 +264,7 @@ impl Entry {
             path: short,
             uses: Uses {
                 listed: used.is_listed,
-                names: used.is_looked_into,
+                many_looked_up: used.many_looked_up,
                 ..Uses::default()
             },
             file: None,
@@ -286,7 +286,7 @@ impl Entry {
     /// Adds what earlier runs have used of the same path.
     fn add(&mut self, before: Entry) {
         self.uses.listed |= before.uses.listed;
-        self.uses.names |= before.uses.names;
+        self.uses.many_looked_up |= before.uses.many_looked_up;
         self.uses.unmounted |= before.uses.unmounted;
         let (Some(now), Some(old)) = (&mut self.file, before.file) else {
             return;
@@ -364,7 +364,7 @@ mod tests {
                 Entry {
                     uses: Uses {
                         listed: true,
-                        names: true,
+                        many_looked_up: true,
                         ..Uses::default()
                     },
                     ..entry(b"b/\xff")
@@ -518,7 +518,7 @@ mod tests {
         let expected = Entry {
             path: "/d".into(),
             uses: Uses {
-                names: true,
+                many_looked_up: true,
                 ..Uses::default()
             },
             ..Entry::default()

@@ -1,5 +1,5 @@
 //! The memory control group of the program (cgroups(7)). The page cache that the program fills is
-//! charged to the group, and is given back at the end. Its limit is that of the group above.
+//! charged to the group, and is given back at the end. In version 1 it gets the limit of the group that `nowait run` was in, in version 2 none.
 //!
 //! Pages that were cached before are charged to other groups, and stay.
 #![allow(unsafe_code)]

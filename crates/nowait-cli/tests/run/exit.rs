@@ -137,8 +137,8 @@ fn the_program_may_unmount_what_it_has_read() {
     let again = directory();
     // The walk of a large directory may take longer than the program. umount(8) of other users than root loads no library: the
     // walk ends if the program does nothing in the tree.
-    // The library asks the helper for at most half a second each time. On a busy machine that may be too short.
-    let a_few_times = "for i in $(seq 20); do umount \"$1\" && exit; done; exit 1";
+    // The library asks the helper for at most two seconds each time. On a busy machine that may be too short.
+    let a_few_times = "for i in $(seq 5); do umount \"$1\" && exit; done; exit 1";
     let again_and_again = "for i in $(seq 6000); do
         LD_PRELOAD= umount \"$1\" 2>/dev/null && exit; ls -l /proc/self >/dev/null; sleep 0.01; done; umount \"$1\"";
     for (program, unmount) in [

@@ -3,8 +3,8 @@
 //! before. The budget is computed again during the work.
 //!
 //! Available memory includes clean cached pages, so it includes the bytes that were read before.
-//! The rule is *bytes read ≤ share × available*, at every check. In a cgroup, the lowest limit of
-//! the group and its parents applies, minus the used memory that the kernel cannot drop.
+//! The rule is *bytes read ≤ share × available*, at every check. In a cgroup, what is available
+//! is the smallest difference, over the group and its parents, of the limit and the used memory that the kernel cannot drop.
 
 use std::fmt;
 use std::str::FromStr;
