@@ -258,7 +258,7 @@ impl<F: Face> Side<F> {
         came
     }
 
-    /// Drops the future of a read. A read that is ready at once is undone; returns true then.
+    /// Drops the future of a read. A read that is ready at once is undone; returns true then, and if no read has begun.
     async fn give_up(&mut self, n: usize, len: usize) -> bool {
         let Some(file) = &mut self.slots[n] else {
             return false;
@@ -274,7 +274,14 @@ impl<F: Face> Side<F> {
             // It fails where the position was moved to before what the file has read.
             let _ = Self::seek(file, SeekFrom::Current(-(n as i64))).await;
         }
-        polled.is_ready()
+        // A seek fails while a read is in flight. On a busy machine, nowait may have no permit for one.
+        let mut file = std::pin::pin!(file);
+        let is_read =
+            polled.is_pending() && file.as_mut().start_seek(SeekFrom::Current(0)).is_err();
+        if polled.is_pending() && !is_read {
+            let _ = poll_fn(|cx| file.as_mut().poll_complete(cx)).await;
+        }
+        !is_read
     }
 
     /// Seeks back by the bytes that were read and not taken.
