@@ -197,7 +197,9 @@ impl Server {
         let options = "rw,fsid=1,insecure,no_root_squash,no_subtree_check";
         succeeds(Command::new("exportfs").args(["-o", options, &exported]));
         let mut mountd = Command::new("rpc.mountd");
-        mountd.args(["--foreground", "--no-nfs-version", "3"]);
+        // With an older version it would need rpcbind(8).
+        let no_older = ["--no-nfs-version", "2", "--no-nfs-version", "3"];
+        mountd.arg("--foreground").args(no_older);
         let mountd = mountd.spawn().unwrap();
         let at = TempDir::new().unwrap();
         let server = Server { mountd, at, base };
