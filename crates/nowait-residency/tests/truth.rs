@@ -163,7 +163,7 @@ fn erofs() -> Option<Place> {
 struct Server {
     mountd: Child,
     at: TempDir,
-    base: TestMount,
+    _base: TestMount,
 }
 
 impl Server {
@@ -203,7 +203,11 @@ impl Server {
         mountd.arg("--foreground").args(no_older);
         let mountd = mountd.spawn().unwrap();
         let at = TempDir::new().unwrap();
-        let server = Server { mountd, at, base };
+        let server = Server {
+            mountd,
+            at,
+            _base: base,
+        };
         // Opens wait for the end of the time in which clients of an earlier server come back.
         let times = ["--grace-time", "10", "--lease-time", "10"];
         succeeds(
