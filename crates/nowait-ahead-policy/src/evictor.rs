@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use nowait_ahead_channel::{Channel, Event, Kind, Reader, key};
 use nowait_residency::leases::Leases;
-use nowait_residency::tasks::thread_time;
+use nowait_residency::sys::clock::thread_time;
 
 use crate::directory::Id;
 use crate::evictions::{Evictions, Sums, add_sums};

@@ -85,7 +85,7 @@ pub fn unmounts(call: impl Fn() -> c_int) -> c_int {
         if !is_busy || is_of_program {
             break;
         }
-        let _ = nanosleep(&PAUSE);
+        pause();
         before = opens();
         result = call();
     }
@@ -102,7 +102,7 @@ pub fn waited_for_room(channel: &Channel) -> bool {
         }
         PAUSES.store(left - 1, Ordering::Relaxed);
         // This is no cancellation point (pthreads(7)): the program has not yet got its descriptor.
-        let _ = nanosleep(&PAUSE);
+        pause();
     }
     true
 }

@@ -20,7 +20,7 @@ use rustix::fs::{AtFlags, CWD, OFlags, Stat, Statx, StatxFlags, major, minor, st
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use crate::tasks::thread_time;
+use crate::sys::clock::thread_time;
 
 /// The files under lease.
 #[derive(Clone, Debug)]

@@ -5,6 +5,7 @@
 compile_error!("nowait-residency is for 64-bit Linux");
 
 pub mod cast;
+pub mod clock;
 pub mod descriptor_table;
 pub mod lease;
 pub mod page_cache;

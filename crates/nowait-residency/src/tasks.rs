@@ -1,9 +1,6 @@
-//! The number of tasks (processes and threads) that this process may still create, and the time of a thread.
-
-use std::time::Duration;
+//! The number of tasks (processes and threads) that this process may still create.
 
 use rustix::process::{Resource, getrlimit, getuid};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::cgroup::{Controller, Groups};
 use crate::proc;
@@ -25,18 +22,6 @@ pub fn tasks_left() -> Option<u64> {
 /// ```
 pub fn threads_beside_program(threads: usize) -> usize {
     threads_within(threads, tasks_left())
-}
-
-/// The processor time of this thread. On a busy machine, more time passes while it works.
-///
-/// ```
-/// let before = nowait_residency::tasks::thread_time();
-/// assert!(nowait_residency::tasks::thread_time() >= before);
-/// ```
-pub fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    let seconds = time.tv_sec.try_into().unwrap_or_default();
-    Duration::new(seconds, time.tv_nsec.try_into().unwrap_or_default())
 }
 
 fn threads_within(threads: usize, left: Option<u64>) -> usize {

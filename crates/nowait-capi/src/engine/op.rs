@@ -121,6 +121,8 @@ impl nw_op {
         let file = || unsafe { handle_of(self.file) };
         // SAFETY: the caller's promise.
         let memory = || unsafe { memory(self.addr, self.len) };
+        // SAFETY: the caller's promise.
+        let iovecs = || unsafe { self.iovecs() };
         let offset = match self.offset {
             NW_OFFSET_CURRENT => None,
             offset => Some(offset),
@@ -136,8 +138,7 @@ impl nw_op {
                 write.flags(self.rw_flags()).into()
             }
             NW_OP_READV => {
-                // SAFETY: the caller's promise.
-                let memory = unsafe { self.iovecs()? }.into_iter();
+                let memory = iovecs()?.into_iter();
                 let buffers = memory.map(|memory| Box::new(memory) as Buffer).collect();
                 let read = match offset {
                     Some(offset) => Readv::new(file()?, buffers, offset),
@@ -146,8 +147,7 @@ impl nw_op {
                 read.flags(self.rw_flags()).into()
             }
             NW_OP_WRITEV => {
-                // SAFETY: the caller's promise.
-                let memory = unsafe { self.iovecs()? }.into_iter();
+                let memory = iovecs()?.into_iter();
                 let sources = memory.map(|memory| Box::new(memory) as Source).collect();
                 let write = match offset {
                     Some(offset) => Writev::new(file()?, sources, offset),

@@ -1,5 +1,6 @@
 //! The memory control group of the program (cgroups(7)). The page cache that the program fills is
-//! charged to the group, and is given back at the end. In version 1 it gets the limit of the group that `nowait run` was in, in version 2 none.
+//! charged to the group, and is given back at the end. A group of version 1 gets the limit of the group that `nowait run` was
+//! in. A group of version 2 has no limit of its own.
 //!
 //! Pages that were cached before are charged to other groups, and stay.
 #![allow(unsafe_code)]
