@@ -70,6 +70,7 @@ check: ## format, lints, documentation, dependencies, musl
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo fmt --check --manifest-path python/Cargo.toml
 	cargo clippy --workspace --all-targets --all-features -- -D warnings -D clippy::undocumented_unsafe_blocks
+	RUSTFLAGS='--cfg fuzzing' cargo check -p nowait-cli
 	RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --workspace --all-features
 	@if command -v cargo-deny >/dev/null; then \
 		echo cargo deny check licenses bans sources; cargo deny check licenses bans sources; \

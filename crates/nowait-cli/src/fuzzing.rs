@@ -185,7 +185,7 @@ pub fn profile_of_entries(command: Vec<Vec<u8>>, entries: Vec<(Entry, u8, u32)>)
             file: (flags & 1 == 1).then_some(file),
             uses: Uses {
                 listed: flags & 2 == 2,
-                names: flags & 4 == 4,
+                many_looked_up: flags & 4 == 4,
                 unmounted: flags & 8 == 8,
                 unused,
             },
