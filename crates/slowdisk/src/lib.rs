@@ -103,6 +103,7 @@ pub use log::{Counters, Entry, Op};
 pub use loop_device::LoopDevice;
 pub use missing::{Missing, available, skip_or_fail};
 pub use mount::Mount;
+pub use scratch::directory_until_exit;
 pub use served_directory::{ServedDirectory, ServedEntry};
 pub use served_file::{Asked, ServedFile};
 pub use served_flush::ServedFlush;

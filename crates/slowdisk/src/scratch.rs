@@ -1,5 +1,6 @@
 //! Temporary directories that are removed even if the process is killed.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -13,6 +14,20 @@ pub(crate) struct Scratch {
     dir: TempDir,
     /// Dropped after the directory is removed.
     _claim: Claim,
+}
+
+/// A new directory in /tmp that every user may read. It is removed when this process has ended.
+///
+/// # Errors
+/// It cannot be made.
+pub fn directory_until_exit() -> Result<PathBuf> {
+    let scratch = Scratch::new(Some(Path::new("/tmp")))?;
+    let path = scratch.path().to_owned();
+    let all = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&path, all).doing(|| format!("opening {}", path.display()))?;
+    // The janitor removes it.
+    std::mem::forget(scratch);
+    Ok(path)
 }
 
 impl Scratch {
