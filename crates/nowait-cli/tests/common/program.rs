@@ -65,8 +65,7 @@ fn built(packages: &[&str]) -> PathBuf {
     build.args(packages.iter().flat_map(|package| ["-p", package]));
     assert!(build.status().unwrap().success());
     let mut directory = target.join("debug");
-    let is_open = |dir: &Path| fs::metadata(dir).unwrap().permissions().mode() & 0o001 != 0;
-    if !directory.ancestors().all(is_open) {
+    if !is_open_to_all(&directory) {
         // Programs of other users load the libraries.
         let open = slowdisk::directory_until_exit().unwrap();
         for package in packages {
@@ -77,6 +76,12 @@ fn built(packages: &[&str]) -> PathBuf {
     }
     prepare_libraries(&directory);
     directory
+}
+
+/// Returns true if every user can reach the files of a directory.
+fn is_open_to_all(directory: &Path) -> bool {
+    let is_open = |dir: &Path| fs::metadata(dir).unwrap().permissions().mode() & 0o001 != 0;
+    directory.ancestors().all(is_open)
 }
 
 /// Makes the directory that LD_PRELOAD names, beside libnowait_ahead.so.
@@ -369,9 +374,14 @@ pub fn open_directory() -> TempDir {
     dir
 }
 
-/// A directory on a disk. The system's temporary directory may be on tmpfs.
+/// A directory on a disk. The system's temporary directory may be on tmpfs. Tests open it to other users.
 pub fn directory() -> TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let parent = match is_open_to_all(target) {
+        true => target,
+        false => Path::new("/var/tmp"),
+    };
+    tempfile::tempdir_in(parent).unwrap()
 }
 
 /// Makes a FIFO.

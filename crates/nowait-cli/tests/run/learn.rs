@@ -285,18 +285,29 @@ fn mapped_files_of_programs_that_tell_nothing_are_learnt() {
     fill(files.path());
     let at = word(files.path());
     for (words, is_static) in [(&[][..], false), (&["-static"], true)] {
-        let _ = fs::remove_dir_all(home.profiles());
         let uses = compile("cc", "uses.c", words, home.path());
-        let mut command = home.nowait(&["run", "--wait", "--learn", "--", word(&uses), at, "k"]);
-        let status = command
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .unwrap();
-        assert_eq!(status.signal(), Some(9));
-        let entries = home.entries();
+        let learn = || {
+            let _ = fs::remove_dir_all(home.profiles());
+            let run = ["run", "--wait", "--learn", "--", word(&uses), at, "k"];
+            let mut command = home.nowait(&run);
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            assert_eq!(command.status().unwrap().signal(), Some(9));
+            home.entries()
+        };
+        // On a busy machine it may be killed before it has opened all of its files, or before it is looked at.
+        let mut entries = learn();
+        for _ in 0..20 {
+            if entries.contains_key(&format!("{at}/open")) {
+                break;
+            }
+            entries = learn();
+        }
+        // The kernel may map the whole folio of the page that the program has used.
         let mapped = pages(&entries[&format!("{at}/mapped")]);
-        assert!(mapped.contains(&(256, 257)), "{is_static}: {mapped:?}");
+        let has_page = mapped
+            .iter()
+            .any(|(start, end)| (*start..*end).contains(&256));
+        assert!(has_page, "{is_static}: {mapped:?}");
         assert_eq!(
             pages(&entries[&format!("{at}/open")]),
             [(0, 1)],
