@@ -838,7 +838,7 @@ fn nothing_is_loaded_of_a_filesystem_that_the_program_unmounts() {
     let at = word(mount.path());
     fill(mount.path());
     mount.remount().unwrap();
-    let script = "device=$(findmnt -no SOURCE \"$1\") && umount \"$1\" && sleep 0.2 && mount \"$device\" \"$1\" && cat \"$1/small\" \"$1/at\" | wc -c";
+    let script = "device=$(findmnt -no SOURCE \"$1\") && umount \"$1\" && sleep 1 && mount \"$device\" \"$1\" && cat \"$1/small\" \"$1/at\" | wc -c";
     let name = format!("unmounts-{}", std::process::id());
     let learn = format!("--learn={name}");
     let nowait = |words: &[&str]| {
