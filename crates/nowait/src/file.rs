@@ -227,8 +227,9 @@ impl File {
             .map_err(|e| Error::os("sync_data", e).on(self.handle.shared_path()))
     }
 
-    /// The file's size in bytes. fstat(2) is called in the calling thread: the inode of an open
-    /// file is in memory (a network filesystem may revalidate it).
+    /// The size of a file or a block device in bytes. fstat(2) is called in the calling thread: the
+    /// inode of an open file is in memory (a network filesystem may revalidate it). The size of a
+    /// block device is queried with ioctl(2).
     ///
     /// # Errors
     /// The errors of fstat(2).

@@ -26,6 +26,7 @@ mod common {
 mod denied_ring;
 mod errnos;
 mod failing;
+mod false_end;
 mod fork;
 mod fork_borrowed;
 mod fork_load;
