@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::backend::Backend;
 use super::class::Class;
 use super::completion::Ticket;
+use super::completion_target::DroppedCompletion;
 use super::core::Core;
 use super::options::Options;
 use super::request::Request;
@@ -53,6 +54,12 @@ impl Pools {
         if let Some(stranded) = left {
             self.of(own).refuse(stranded);
         }
+    }
+
+    /// Has a worker of its own class drop a completion: its permit does not wait for operations that
+    /// may wait longer.
+    pub(crate) fn discard(&self, dropped: DroppedCompletion) {
+        self.of(dropped.class()).discard(dropped);
     }
 
     /// Stops an operation that no worker has begun, or that can be stopped. Returns true if it was
