@@ -20,6 +20,7 @@ mod common {
     pub mod results;
     pub mod sandbox;
     pub mod shared_engine;
+    pub mod terminal;
     pub mod wait;
 }
 
