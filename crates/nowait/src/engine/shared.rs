@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::task::Waker;
+use std::time::Instant;
 
 use super::backend::{Backend, Choice, choose};
 use super::class::Class;
@@ -14,6 +15,7 @@ use super::completion::{Completion, Ticket};
 use super::completion_queue::{CompletionQueue, Taken};
 use super::completion_target::CompletionTarget;
 use super::core::Core;
+use super::deadlines::Expiry;
 use super::features::Feature;
 use super::file_set::FileSet;
 use super::in_flight::{Cancel, InFlight, OpState};
@@ -328,26 +330,29 @@ impl Engine {
         taken
     }
 
-    fn next_ticket(&self, op: &Op) -> Ticket {
-        let shared = self.shared();
-        let ticket = Ticket(shared.tickets.fetch_add(1, Ordering::Relaxed));
-        if let Some(deadline) = op.get_deadline() {
-            shared.core.deadlines.add(deadline, ticket);
-            let engine = Arc::downgrade(&self.0);
-            shared.core.deadlines.watch(move |ticket| {
-                if let Some(engine) = engine.upgrade() {
-                    engine.0.cancel(ticket, ErrorKind::DeadlinePassed);
-                }
-            });
-        }
-        ticket
+    fn next_ticket(&self) -> Ticket {
+        Ticket(self.shared().tickets.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Starts the thread that watches the deadlines, if there is none.
+    fn watch_deadlines(&self) {
+        let engine = Arc::downgrade(&self.0);
+        self.core().deadlines.watch(move |ticket| {
+            if let Some(engine) = engine.upgrade() {
+                engine.0.cancel(ticket, ErrorKind::DeadlinePassed);
+            }
+        });
     }
 
     /// Hands an operation that has its permit to the ring's owner or to a pool.
     fn queue(&self, op: Op, class: Class, target: CompletionTarget) -> Ticket {
         let shared = self.shared();
         let deadline = op.get_deadline();
-        let ticket = self.next_ticket(&op);
+        let ticket = self.next_ticket();
+        if let Some(deadline) = deadline {
+            shared.core.deadlines.add(deadline, ticket);
+            self.watch_deadlines();
+        }
         let route = op.body.progress.route;
         let request = Request::new(op, ticket, target);
         if let Some(why) = shared.core.refuses(&request.op.body.kind) {
@@ -401,6 +406,22 @@ impl Engine {
             return Err(op);
         }
         Ok(self.launch_in(class, op, waker))
+    }
+
+    /// For a future that waits for a permit: has `waker` woken at the deadline.
+    pub(super) fn wake_at(&self, deadline: Instant, waker: &Waker) -> Expiry {
+        let deadlines = &self.core().deadlines;
+        let expiry = deadlines.wake_at(deadline, self.next_ticket(), waker);
+        self.watch_deadlines();
+        expiry
+    }
+
+    /// For a future: stops an operation that has no permit. Data that the calling thread has
+    /// transferred counts.
+    pub(super) fn stop(&self, op: Op, why: ErrorKind) -> Completion {
+        let request = Request::new(op, self.next_ticket(), CompletionTarget::Local);
+        let (request, outcome) = request.stop(why);
+        request.complete(self.core(), outcome, true)
     }
 
     /// As `launch`, but an operation that finds the engine full does not wait for a permit.
