@@ -9,6 +9,8 @@ use std::time::Instant;
 use super::completion::Completion;
 use super::deadlines::Expiry;
 use super::in_flight::InFlight;
+#[cfg(feature = "tokio")]
+use super::in_flight::Reserved;
 use super::semaphore::Waiter;
 use super::shared::Engine;
 use crate::error::{Error, ErrorKind};
@@ -169,8 +171,8 @@ impl OpFuture {
 
     /// An operation that has its permit in the engine already.
     #[cfg(feature = "tokio")]
-    pub(crate) fn reserved(engine: &Engine, op: Op, cx: &Context<'_>) -> OpFuture {
-        OpFuture::InFlight(engine.launch_reserved(op, cx.waker()), sometimes_now())
+    pub(crate) fn reserved(engine: &Engine, op: Op, reserved: Reserved<'_>) -> OpFuture {
+        OpFuture::InFlight(engine.launch_reserved(op, reserved), sometimes_now())
     }
 
     /// Submits the operation, unless the engine is full.

@@ -102,6 +102,23 @@ impl std::fmt::Debug for Watch {
     }
 }
 
+/// A permit that was taken. Dropping it gives it back.
+#[derive(Debug)]
+pub(super) struct Permit<'a>(&'a Semaphore);
+
+impl Permit<'_> {
+    /// From now on an operation has the permit.
+    pub(super) fn used(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.0.release(1);
+    }
+}
+
 impl std::fmt::Debug for Waiter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Waiter").finish_non_exhaustive()
@@ -179,6 +196,11 @@ impl Semaphore {
         }
         *watch = None;
         true
+    }
+
+    /// A guard of a permit that the caller has taken.
+    pub(super) fn guard(&self) -> Permit<'_> {
+        Permit(self)
     }
 
     /// Gives `count` permits back.

@@ -3,7 +3,6 @@
 mod owner;
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::task::Waker;
@@ -18,7 +17,9 @@ use super::core::Core;
 use super::deadlines::Expiry;
 use super::features::Feature;
 use super::file_set::FileSet;
-use super::in_flight::{Cancel, InFlight, OpState};
+#[cfg(feature = "tokio")]
+use super::in_flight::OpState;
+use super::in_flight::{Cancel, InFlight, Reserved};
 use super::options::Options;
 use super::pools::Pools;
 use super::request::Request;
@@ -433,32 +434,33 @@ impl Engine {
         Ok(self.launch_in(class, op, Waker::noop()))
     }
 
-    /// For a future: takes a permit for a read or write of this file, which
-    /// [`launch_reserved`](Engine::launch_reserved) must then use. If there is no permit, returns
-    /// false, and `waker` is woken when there is one.
+    /// For a future: takes a permit for a read or write of this file. If there is no permit, `waker`
+    /// is woken when there is one.
     #[cfg(feature = "tokio")]
-    pub(crate) fn reserve(&self, file: &Handle, waker: &Waker, watch: &mut Option<Watch>) -> bool {
+    pub(crate) fn reserve(
+        &self,
+        file: &Handle,
+        waker: &Waker,
+        watch: &mut Option<Watch>,
+    ) -> Option<Reserved<'_>> {
         let permits = self.core().permits(Class::of_handle(file));
-        let taken = permits.poll_acquire_or_watch(waker, watch);
-        if !taken {
+        if !permits.poll_acquire_or_watch(waker, watch) {
             self.policy().counters.count(Count::Full);
+            return None;
         }
-        taken
+        Some(Reserved::new(permits.guard(), waker))
     }
 
-    /// Queues a read or write that has its permit.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn launch_reserved(&self, op: Op, waker: &Waker) -> InFlight {
-        self.launch_in(Class::of(&op.body.kind), op, waker)
-    }
-
+    /// Queues an operation that has its permit.
     fn launch_in(&self, class: Class, op: Op, waker: &Waker) -> InFlight {
-        // Cloning a waker runs code of the program. The permit is given back if that panics.
-        let op_state = catch_unwind(AssertUnwindSafe(|| Arc::new(OpState::new(waker))));
-        let op_state = op_state.unwrap_or_else(|panic| {
-            self.core().permits(class).release(1);
-            resume_unwind(panic)
-        });
+        let permit = self.core().permits(class).guard();
+        self.launch_reserved(op, Reserved::new(permit, waker))
+    }
+
+    /// Queues an operation that uses a reserved permit of its class.
+    pub(super) fn launch_reserved(&self, op: Op, reserved: Reserved<'_>) -> InFlight {
+        let class = Class::of(&op.body.kind);
+        let op_state = reserved.used();
         let stoppable = class == Class::Unbounded && op.body.kind.can_be_stopped();
         let target = CompletionTarget::Future(op_state.clone(), class);
         let ticket = self.queue(op, class, target);
