@@ -264,11 +264,11 @@ impl File {
     /// that can be evicted (tmpfs, O_DIRECT, devices).
     ///
     /// # Errors
-    /// The reason why the option has no effect: the kernel does not report which pages are cached.
-    /// Then nothing is evicted.
+    /// The reason why the option has no effect: the kernel does not report which pages are cached, or
+    /// may ask a server about the file ([`Handle::is_served`]). Then nothing is evicted.
     pub fn keeps_cache(&self) -> Result<bool, Reason> {
-        match self.keep_cache {
-            Some(_) => self.residency().source().map(|_| true),
+        match &self.keep_cache {
+            Some(keep) => keep.check().map(|()| true),
             None => Ok(false),
         }
     }
