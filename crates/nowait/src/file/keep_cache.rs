@@ -14,9 +14,7 @@ use crate::op::{Call, Op};
 use crate::sys::descriptor_table::hold;
 use crate::sys::stat;
 use nowait_residency::Reason;
-use nowait_residency::windows::{
-    FileWindows, InProgress, Span, Use, retry_evictions, stop_retrying,
-};
+use nowait_residency::windows::{FileWindows, InProgress, Span, Use};
 
 /// An open file whose reads and writes are surveyed. The last clone of the file evicts.
 #[derive(Debug)]
@@ -121,19 +119,13 @@ impl KeepCache {
         })
     }
 
-    /// Has a worker do this. `work` must not hold a descriptor for writing: the program may execute
-    /// the file after it has closed it.
-    fn on_worker(&self, work: impl FnOnce() + Send + 'static) -> bool {
+    /// Has a worker do this. It is dropped if there is no worker for it. `work` must not hold a
+    /// descriptor for writing: the program may execute the file after it has closed it.
+    fn on_worker(&self, work: impl FnOnce() + Send + 'static) {
         self.engine.advise(Op::from(Call::new(move || {
             work();
             Ok(0)
-        })))
-    }
-
-    fn retry(&self) {
-        if !self.on_worker(retry_evictions) {
-            stop_retrying();
-        }
+        })));
     }
 }
 
@@ -156,7 +148,7 @@ impl Drop for Access<'_> {
                     return;
                 };
                 let eviction = Arc::new(eviction);
-                self.of.on_worker(move || {
+                of.on_worker(move || {
                     eviction.run_elsewhere(&held);
                 });
             }
@@ -173,12 +165,12 @@ impl Drop for KeepCache {
             return;
         };
         let waits = self.by_futures.load(Relaxed) && !eviction.is_small();
-        let needs_worker = match waits {
+        let retry = match waits {
             true => eviction.defer(&self.handle.probe()),
             false => eviction.run_or_defer(&self.handle.probe()),
         };
-        if needs_worker {
-            self.retry();
+        if let Some(retry) = retry {
+            self.on_worker(|| retry.run());
         }
     }
 }
