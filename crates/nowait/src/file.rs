@@ -214,7 +214,7 @@ impl File {
     /// # Errors
     /// The errors of fsync(2).
     pub fn blocking_sync_all(&self) -> Result<()> {
-        rustix::fs::fsync(&self.handle)
+        retry::interrupted(|| rustix::fs::fsync(&self.handle))
             .map_err(|e| Error::os("sync_all", e).on(self.handle.shared_path()))
     }
 
@@ -223,7 +223,7 @@ impl File {
     /// # Errors
     /// The errors of fdatasync(2).
     pub fn blocking_sync_data(&self) -> Result<()> {
-        rustix::fs::fdatasync(&self.handle)
+        retry::interrupted(|| rustix::fs::fdatasync(&self.handle))
             .map_err(|e| Error::os("sync_data", e).on(self.handle.shared_path()))
     }
 

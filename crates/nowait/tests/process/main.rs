@@ -31,6 +31,7 @@ mod false_end;
 mod fork;
 mod fork_borrowed;
 mod fork_load;
+mod interrupted;
 mod limits;
 mod process_one;
 mod scarce;
