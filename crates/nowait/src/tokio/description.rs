@@ -18,7 +18,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, RwLock};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ use super::transfer::{Ended, Transfer};
 use crate::engine::{Engine, OpState, Reserved};
 use crate::handle::Handle;
 use crate::op::{Call, Op};
-use crate::sys::sync::lock;
+use crate::sys::sync::{Mutex, lock};
 
 /// The description that all clones of a file share.
 #[derive(Debug)]
