@@ -55,7 +55,7 @@ test: ## all tests on this machine's kernel (NOWAIT_TEST_ALL=1: a skipped test f
 		$$(env --default-signal true 2>/dev/null && echo env --default-signal) cargo test --workspace --all-features --no-fail-fast
 
 model: ## the engine's locks and wake-ups under the model checkers shuttle and loom: 2 minutes
-	RUSTFLAGS="--cfg shuttle" cargo test -p nowait --lib --target-dir $(target)/model -- model
+	RUSTFLAGS="--cfg shuttle" cargo test -p nowait --features tokio --lib --target-dir $(target)/model -- model
 	RUSTFLAGS="--cfg nowait_loom" cargo test -p nowait --lib --target-dir $(target)/model-loom -- model
 
 soak: ## much of everything for long, bytes checked, nothing left behind (MINUTES=10)

@@ -237,8 +237,8 @@ fn with_list<T, R>(
 }
 
 /// Takes completions. Waits until `wait_for` of them are there, nothing is in flight, or the time
-/// is up. A null timeout is no limit. Returns their number, which may be 0, or −errno. See
-/// nw_reap(3).
+/// is up. If `wait_for` is greater than 1, it also waits after that time for a first one. A null
+/// timeout is no limit. Returns their number, which may be 0, or −errno. See nw_reap(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nw_reap(
     engine: *const nw_engine,

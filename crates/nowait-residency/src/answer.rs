@@ -91,6 +91,9 @@ pub enum Reason {
     /// Another process holds a lease for writing (fcntl(2), `F_SETLEASE`). Opening the file would
     /// break it, and the holder's descriptor may not be duplicated (pidfd_getfd(2)).
     Leased,
+    /// The kernel asks a server about the file (NFS, FUSE, SMB and the like), which may take long or
+    /// hang, and the thread must not wait.
+    Served,
     /// Neither call is available: a sandbox or the kernel refuses mincore with this errno.
     NoCall(i32),
 }
@@ -117,6 +120,11 @@ impl fmt::Display for Reason {
             Reason::Leased => (
                 "another process holds a lease, which opening the file would break; run with the \
                  rights of ptrace(2) over it, or wait until it has given the lease up",
+                None,
+            ),
+            Reason::Served => (
+                "the kernel asks a server about the file, which may hang; copy the file to a local \
+                 filesystem",
                 None,
             ),
             Reason::NoMapping(errno) => (

@@ -4,7 +4,7 @@
 //! ```text
 //!  begin ─► survey the windows of the range and those that readahead may reach ─► the read or write
 //!  end ───► more than IDLE windows that were used? ─► Eviction of those that were used least recently
-//!  close ─► Eviction of all windows ─► a page stayed? ─► that page again later, by `retry_evictions`
+//!  close ─► Eviction of all windows ─► a page stayed? ─► that page again later, by `Retry`
 //! ```
 //! To survey a window is to ask the kernel which of its pages are not resident, before this process uses it. A window is
 //! surveyed before its first use, and again after it was evicted. Pages that were resident then are not evicted. Without
@@ -23,7 +23,7 @@
 //! attempt, so a page that another program has cached between the two calls counts as one that stayed.
 //! mincore(2), unlike cachestat(2), does not report a page that is being read. With mincore(2) the pages
 //! of the file that were not resident before an attempt are evicted again within five milliseconds. For half a
-//! second, [`retry_evictions`] evicts the pages that follow those which it has evicted, in the same window: the kernel may
+//! second, [`Retry`] evicts the pages that follow those which it has evicted, in the same window: the kernel may
 //! have read them ahead for this process.
 //!
 //! # Surveys without a lock
@@ -60,7 +60,7 @@ mod table;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub use eviction::{Eviction, retry_evictions, stop_retrying};
+pub use eviction::{Eviction, Retry};
 pub use file_windows::FileWindows;
 pub use pages::{evict, missing};
 pub use table::{InProgress, Span, WINDOW};

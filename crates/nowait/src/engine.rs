@@ -54,7 +54,7 @@ pub use submit::Submit;
 pub use wait::Wait;
 
 #[cfg(feature = "tokio")]
-pub(crate) use in_flight::OpState;
+pub(crate) use in_flight::{OpState, Reserved};
 pub(crate) use run::OpFuture;
 #[cfg(feature = "tokio")]
 pub(crate) use semaphore::Watch;

@@ -214,7 +214,7 @@ impl File {
     /// # Errors
     /// The errors of fsync(2).
     pub fn blocking_sync_all(&self) -> Result<()> {
-        rustix::fs::fsync(&self.handle)
+        retry::interrupted(|| rustix::fs::fsync(&self.handle))
             .map_err(|e| Error::os("sync_all", e).on(self.handle.shared_path()))
     }
 
@@ -223,12 +223,13 @@ impl File {
     /// # Errors
     /// The errors of fdatasync(2).
     pub fn blocking_sync_data(&self) -> Result<()> {
-        rustix::fs::fdatasync(&self.handle)
+        retry::interrupted(|| rustix::fs::fdatasync(&self.handle))
             .map_err(|e| Error::os("sync_data", e).on(self.handle.shared_path()))
     }
 
-    /// The file's size in bytes. fstat(2) is called in the calling thread: the inode of an open
-    /// file is in memory (a network filesystem may revalidate it).
+    /// The size of a file or a block device in bytes. fstat(2) is called in the calling thread: the
+    /// inode of an open file is in memory (a network filesystem may revalidate it). The size of a
+    /// block device is queried with ioctl(2).
     ///
     /// # Errors
     /// The errors of fstat(2).
@@ -263,11 +264,11 @@ impl File {
     /// that can be evicted (tmpfs, O_DIRECT, devices).
     ///
     /// # Errors
-    /// The reason why the option has no effect: the kernel does not report which pages are cached.
-    /// Then nothing is evicted.
+    /// The reason why the option has no effect: the kernel does not report which pages are cached, or
+    /// may ask a server about the file ([`Handle::is_served`]). Then nothing is evicted.
     pub fn keeps_cache(&self) -> Result<bool, Reason> {
-        match self.keep_cache {
-            Some(_) => self.residency().source().map(|_| true),
+        match &self.keep_cache {
+            Some(keep) => keep.check().map(|()| true),
             None => Ok(false),
         }
     }

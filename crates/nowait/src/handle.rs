@@ -321,7 +321,8 @@ impl Handle {
 
     /// Returns true if close(2) does not wait: the file is open for reading only, and its filesystem
     /// does nothing when a descriptor is closed. overlayfs asks the filesystem of a layer, which is taken
-    /// for a local one if it reports the birth time of the file or similar attributes: few servers do.
+    /// for a local one if it has the attribute `nodump` (chattr(1)), or `compressed` and the file is
+    /// immutable: no server has either.
     pub fn closes_at_once(&self) -> bool {
         let reads_only = |flags: OFlags| flags & OFlags::RWMODE == OFlags::RDONLY;
         self.0.filesystem.is_local()

@@ -1,7 +1,7 @@
 //! Reads of cached data, completed within aio_read(3).
 //!
-//! One preadv2(2) with RWF_NOWAIT on the program's own descriptor. It fails on anything but a
-//! regular file, and then has no effect. Each descriptor number has a history of these reads
+//! One preadv2(2) with RWF_NOWAIT on the program's own descriptor. Where the file does not support
+//! it, it fails and has no effect. Block devices and some other devices support it. Each descriptor number has a history of these reads
 //! (`nowait::read::History`). If few of them succeed, most reads are not tried. Before a read is
 //! left out for that reason, fstat(2) tells whether the number has been given to another file. Its
 //! history then starts anew.

@@ -3,7 +3,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::{FileType, OFlags, Stat};
 
 use super::Errno;
 
@@ -16,9 +16,18 @@ pub fn flags(fd: BorrowedFd<'_>) -> Result<OFlags, Errno> {
     rustix::fs::fcntl_getfl(fd)
 }
 
-/// The current size of the file in bytes.
+/// The current size of a file or a block device in bytes.
 pub fn size(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
-    Ok(rustix::fs::fstat(fd)?.st_size.cast_unsigned())
+    size_of(fd, &rustix::fs::fstat(fd)?)
+}
+
+/// The size in bytes. fstat(2) reports a size of 0 for block devices, so their size is queried with
+/// ioctl(2).
+fn size_of(fd: BorrowedFd<'_>, stat: &Stat) -> Result<u64, Errno> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::BlockDevice => device_size(fd),
+        _ => Ok(stat.st_size.cast_unsigned()),
+    }
 }
 
 /// The current type, size and allocation of a file.
@@ -34,18 +43,12 @@ pub struct Shape {
     pub changed: (i64, i64),
 }
 
-/// Queries the type, size and allocation of a file. fstat(2) reports a size of 0 for block devices,
-/// so their size is queried with ioctl(2).
+/// Queries the type, size and allocation of a file.
 pub fn shape(fd: BorrowedFd<'_>) -> Result<Shape, Errno> {
     let stat = rustix::fs::fstat(fd)?;
-    let kind = FileType::from_raw_mode(stat.st_mode);
-    let size = match kind {
-        FileType::BlockDevice => device_size(fd)?,
-        _ => stat.st_size.cast_unsigned(),
-    };
     Ok(Shape {
-        kind,
-        size,
+        kind: FileType::from_raw_mode(stat.st_mode),
+        size: size_of(fd, &stat)?,
         allocated: stat.st_blocks.cast_unsigned().saturating_mul(512),
         // rustix's type of the nanoseconds depends on how it makes its calls.
         changed: (

@@ -25,7 +25,7 @@ static RETRIES: PerProcess<(Mutex<Retries>, Condvar)> = PerProcess::new();
 #[derive(Debug, Default)]
 struct Retries {
     pending: Vec<Pending>,
-    /// A worker runs [`retry_evictions`].
+    /// There is a [`Retry`].
     has_worker: bool,
 }
 
@@ -120,27 +120,27 @@ impl Eviction {
         self.windows.len() <= 1
     }
 
-    /// Evicts the windows of a closed file for the first time. Leaves pages that stay to
-    /// [`retry_evictions`]. If this returns true, a worker has to run it.
+    /// Evicts the windows of a closed file for the first time. Pages that stay are evicted again
+    /// later. If this returns something, a worker has to run it.
     #[must_use]
-    pub fn run_or_defer(self, probe: &Probe<'_>) -> bool {
+    pub fn run_or_defer(self, probe: &Probe<'_>) -> Option<Retry> {
         if self.attempt(probe) {
             self.file.give_up(&self.windows);
-            return false;
+            return None;
         }
         self.defer(probe)
     }
 
-    /// Leaves the eviction of a closed file to [`retry_evictions`]. If this returns true, a worker
-    /// has to run it.
+    /// Leaves the eviction of a closed file to a worker. If this returns something, a worker has to
+    /// run it.
     #[must_use]
-    pub fn defer(self, probe: &Probe<'_>) -> bool {
+    pub fn defer(self, probe: &Probe<'_>) -> Option<Retry> {
         let held = hold(probe.fd());
         let (mut retries, news) = retries();
         let (Ok(held), true) = (held, retries.pending.len() < MAX_PENDING) else {
             drop(retries);
             self.file.give_up(&self.windows);
-            return false;
+            return None;
         };
         retries.pending.push(Pending {
             held,
@@ -149,7 +149,7 @@ impl Eviction {
             next: Instant::now() + FIRST_PAUSE,
         });
         news.notify_one();
-        !std::mem::replace(&mut retries.has_worker, true)
+        (!std::mem::replace(&mut retries.has_worker, true)).then(|| Retry(()))
     }
 }
 
@@ -162,30 +162,40 @@ impl Drop for Eviction {
     }
 }
 
-/// Notes that no worker runs [`retry_evictions`] after all.
-pub fn stop_retrying() {
-    retries().0.has_worker = false;
+/// The evictions of closed files that are repeated. There is at most one in a process. If it is
+/// dropped before it was run, the next file that has pages to evict returns another.
+#[derive(Debug)]
+pub struct Retry(());
+
+impl Retry {
+    /// Evicts the pages of closed files until none stays, for some seconds at most: the kernel may
+    /// still read ahead, or write what was written.
+    pub fn run(self) {
+        let (mut all, news) = retries();
+        while let Some(next) = all.pending.iter().map(|it| it.next).min() {
+            let now = Instant::now();
+            if now < next {
+                let waited = news.wait_timeout(all, next - now);
+                all = waited.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            let due = all.pending.extract_if(.., |it| it.next <= now);
+            let due: Vec<Pending> = due.collect();
+            drop(all);
+            let left: Vec<Pending> = due.into_iter().filter_map(Pending::attempt).collect();
+            all = retries().0;
+            all.pending.extend(left);
+        }
+        // From now on there may be another.
+        all.has_worker = false;
+        std::mem::forget(self);
+    }
 }
 
-/// Evicts the pages of closed files until none stays, for some seconds at most: the kernel may
-/// still read ahead, or write what was written.
-pub fn retry_evictions() {
-    let (mut all, news) = retries();
-    while let Some(next) = all.pending.iter().map(|it| it.next).min() {
-        let now = Instant::now();
-        if now < next {
-            let waited = news.wait_timeout(all, next - now);
-            all = waited.unwrap_or_else(PoisonError::into_inner).0;
-            continue;
-        }
-        let due = all.pending.extract_if(.., |it| it.next <= now);
-        let due: Vec<Pending> = due.collect();
-        drop(all);
-        let left: Vec<Pending> = due.into_iter().filter_map(Pending::attempt).collect();
-        all = retries().0;
-        all.pending.extend(left);
+impl Drop for Retry {
+    fn drop(&mut self) {
+        retries().0.has_worker = false;
     }
-    all.has_worker = false;
 }
 
 /// Locks the evictions that are repeated.
@@ -210,5 +220,38 @@ impl Pending {
         }
         self.next = Instant::now() + FIRST_PAUSE * (1 << (self.attempts - 1));
         Some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Use;
+    use super::*;
+
+    /// An eviction of a file that was closed.
+    fn eviction(file: &std::fs::File) -> (Probe<'_>, Eviction) {
+        let probe = Probe::new(file).unwrap();
+        let windows = FileWindows::open(file).unwrap();
+        let span = windows.begin(&probe, 0..1000, Use::Write).unwrap();
+        assert!(windows.end(&span).is_none());
+        let eviction = windows.close().expect("one window");
+        (probe, eviction)
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "cachestat and mincore")]
+    fn a_retry_that_is_not_run_is_returned_again() {
+        let files = [(); 3].map(|()| tempfile::tempfile_in(".").unwrap());
+        let defer = |file| {
+            let (probe, eviction) = eviction(file);
+            eviction.defer(&probe)
+        };
+        let first = defer(&files[0]);
+        assert!(first.is_some());
+        assert!(defer(&files[1]).is_none());
+        drop(first);
+        let again = defer(&files[2]).expect("another");
+        again.run();
+        assert!(retries().0.pending.is_empty());
     }
 }

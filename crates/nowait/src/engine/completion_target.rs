@@ -39,6 +39,11 @@ impl DroppedCompletion {
         self.completion.op.body.kind.handle()
     }
 
+    /// The class of its operation.
+    pub(crate) fn class(&self) -> Class {
+        Class::of(&self.completion.op.body.kind)
+    }
+
     /// Drops the completion, and gives its permit back.
     pub(crate) fn discard(self, core: &Core) {
         user_code::discard(self.completion);

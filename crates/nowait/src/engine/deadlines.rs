@@ -1,15 +1,19 @@
-//! The deadlines of operations in flight.
+//! The deadlines of operations in flight, and of futures that wait for a permit.
 //!
 //! A local engine checks them each time it reaps. A shared engine has a timer thread that sleeps
 //! until the next deadline. It is started with the first deadline. A deadline is removed when its
-//! operation is done, so there are never more deadlines than operations in flight.
+//! operation is done or its future is dropped, so there are never more deadlines than operations
+//! and futures.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Instant;
 
 use super::completion::Ticket;
+use crate::sys::process::Owner;
 use crate::sys::sync::{Condvar, Mutex, lock, spawn, wait, wait_timeout};
+use crate::user_code::waker::WakerSlot;
 
 /// The deadlines of one engine.
 #[derive(Debug, Default)]
@@ -20,18 +24,28 @@ pub(crate) struct Deadlines {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The value is true if the ring or a worker has the operation. Only then can it be cancelled.
-    due: BTreeMap<(Instant, Ticket), bool>,
+    due: BTreeMap<(Instant, Ticket), Due>,
     watched: bool,
     closing: bool,
 }
 
+/// The event at a deadline.
+#[derive(Debug)]
+enum Due {
+    /// None: the operation is being handed over, and cannot be cancelled yet.
+    Nothing,
+    /// The ring or a worker has the operation, which is cancelled.
+    Cancel,
+    /// A future waits for a permit, and is woken.
+    Wake(Arc<WakerSlot>),
+}
+
 impl State {
-    /// The next deadline, of operations that were handed over.
+    /// The next deadline that has an event.
     fn next(&self) -> Option<(Instant, Ticket)> {
         self.due
             .iter()
-            .find(|(_, armed)| **armed)
+            .find(|(_, due)| !matches!(due, Due::Nothing))
             .map(|(key, _)| *key)
     }
 }
@@ -39,13 +53,13 @@ impl State {
 impl Deadlines {
     /// Adds the deadline of an operation that is about to be handed over.
     pub(crate) fn add(&self, at: Instant, ticket: Ticket) {
-        lock(&self.state).due.insert((at, ticket), false);
+        lock(&self.state).due.insert((at, ticket), Due::Nothing);
     }
 
     /// Arms the deadline of an operation that was handed over, and may be done already.
     pub(crate) fn arm(&self, at: Instant, ticket: Ticket) {
-        if let Some(armed) = lock(&self.state).due.get_mut(&(at, ticket)) {
-            *armed = true;
+        if let Some(due) = lock(&self.state).due.get_mut(&(at, ticket)) {
+            *due = Due::Cancel;
         }
         self.news.notify_one();
     }
@@ -53,6 +67,21 @@ impl Deadlines {
     /// Removes the deadline of an operation that is done.
     pub(crate) fn remove(&self, at: Instant, ticket: Ticket) {
         lock(&self.state).due.remove(&(at, ticket));
+    }
+
+    /// Adds the deadline of a future that waits for a permit. `waker` is woken at the deadline.
+    pub(crate) fn wake_at(self: &Arc<Self>, at: Instant, ticket: Ticket, waker: &Waker) -> Expiry {
+        let future = Arc::new(WakerSlot::new(waker));
+        let due = Due::Wake(future.clone());
+        lock(&self.state).due.insert((at, ticket), due);
+        self.news.notify_one();
+        Expiry {
+            deadlines: self.clone(),
+            at,
+            ticket,
+            future,
+            process: Owner::current(),
+        }
     }
 
     /// The time of the next deadline.
@@ -93,9 +122,12 @@ impl Deadlines {
             let now = Instant::now();
             match state.next() {
                 Some((at, ticket)) if at <= now => {
-                    state.due.remove(&(at, ticket));
+                    let due = state.due.remove(&(at, ticket));
                     drop(state);
-                    expire(ticket);
+                    match due {
+                        Some(Due::Wake(future)) => future.wake(),
+                        _ => expire(ticket),
+                    }
                     state = lock(&self.state);
                 }
                 Some((at, _)) => {
@@ -109,6 +141,38 @@ impl Deadlines {
             }
         }
         state.watched = false;
+    }
+}
+
+/// The deadline of a future that waits for a permit. Dropping it removes the deadline.
+#[derive(Debug)]
+pub(crate) struct Expiry {
+    deadlines: Arc<Deadlines>,
+    at: Instant,
+    ticket: Ticket,
+    future: Arc<WakerSlot>,
+    process: Owner,
+}
+
+impl Expiry {
+    /// Returns true if the deadline has passed.
+    pub(crate) fn is_over(&self) -> bool {
+        self.at <= Instant::now()
+    }
+
+    /// Has this waker woken at the deadline, in place of the one before. The deadline may have
+    /// passed meanwhile.
+    pub(crate) fn register(&self, waker: &Waker) {
+        self.future.register(waker);
+    }
+}
+
+impl Drop for Expiry {
+    fn drop(&mut self) {
+        // In a forked child, a thread of the parent may have held the lock at the fork.
+        if self.process.is_here() {
+            self.deadlines.remove(self.at, self.ticket);
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use super::completion::{Completion, Ticket};
+use super::semaphore::Permit;
 use crate::error::ErrorKind;
 use crate::sys::sync::{Mutex, lock};
 use crate::user_code::waker::WakerSlot;
@@ -59,6 +60,31 @@ impl Drop for InFlight {
         {
             engine.cancel(ticket, ErrorKind::Cancelled);
         }
+    }
+}
+
+/// A permit for an operation of a future, and the state of that operation. Dropping it gives the
+/// permit back.
+#[derive(Debug)]
+pub(crate) struct Reserved<'e> {
+    permit: Permit<'e>,
+    op_state: Arc<OpState>,
+}
+
+impl<'e> Reserved<'e> {
+    /// For a permit that was taken. Cloning the waker runs code of the program. If that panics, the
+    /// permit is given back.
+    pub(super) fn new(permit: Permit<'e>, waker: &Waker) -> Reserved<'e> {
+        Reserved {
+            permit,
+            op_state: Arc::new(OpState::new(waker)),
+        }
+    }
+
+    /// The state, for an operation that has the permit from now on.
+    pub(crate) fn used(self) -> Arc<OpState> {
+        self.permit.used();
+        self.op_state
     }
 }
 

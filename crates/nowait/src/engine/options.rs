@@ -84,8 +84,10 @@ impl Options {
 
     /// Sets the maximum number of worker threads for calls by path, and the maximum for operations
     /// that may wait without end (1 to 4,096 each). Workers are started when they are needed, and
-    /// end after some time without work. One device may use half of the former, one pipe half of
-    /// the latter.
+    /// end after some time without work. Calls relative to an open directory may use half of the
+    /// former for each device. Other calls by path, and those of
+    /// [`spawn_blocking`](crate::Engine::spawn_blocking), may use all of them. One pipe may use half
+    /// of the latter.
     #[must_use]
     pub fn blocking_workers(mut self, workers: usize) -> Options {
         self.blocking_workers = workers;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::backend::Backend;
 use super::class::Class;
 use super::completion::Ticket;
+use super::completion_target::DroppedCompletion;
 use super::core::Core;
 use super::options::Options;
 use super::request::Request;
@@ -55,9 +56,44 @@ impl Pools {
         }
     }
 
+    /// Has a worker of its own class drop a completion: its permit does not wait for operations that
+    /// may wait longer.
+    pub(crate) fn discard(&self, dropped: DroppedCompletion) {
+        self.of(dropped.class()).discard(dropped);
+    }
+
     /// Stops an operation that no worker has begun, or that can be stopped. Returns true if it was
-    /// found.
+    /// found. The library's own operations are not stopped.
     pub(crate) fn cancel(&self, ticket: Ticket, why: ErrorKind) -> bool {
-        self.0.iter().any(|pool| pool.cancel(ticket, why))
+        ticket != Ticket::AHEAD && self.0.iter().any(|pool| pool.cancel(ticket, why))
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::op::{Call, Op};
+
+    #[test]
+    fn what_the_library_does_for_itself_is_not_cancelled() {
+        let options = Options::new().blocking_workers(1);
+        let core = Arc::new(Core::new(&options));
+        let pools = Pools::new(&core, &options);
+        let push = |call| pools.push(Request::ahead(&core, Op::from(call)).unwrap());
+        let (go_on, waits) = mpsc::channel();
+        push(Call::new(move || {
+            waits.recv().unwrap();
+            Ok(0)
+        }));
+        let (done, is_done) = mpsc::channel();
+        push(Call::new(move || {
+            done.send(()).unwrap();
+            Ok(0)
+        }));
+        assert!(!pools.cancel(Ticket(0), ErrorKind::Cancelled));
+        go_on.send(()).unwrap();
+        assert!(is_done.recv().is_ok());
     }
 }

@@ -10,7 +10,7 @@ use crate::policy::provenance::{Arrival, Origin, Provenance, Read, ServedBy, ori
 use crate::policy::stats::{Count, ns_since, sometimes_now};
 use crate::sys::Errno;
 use crate::sys::cast::to_u32;
-use crate::sys::process::page_size;
+use nowait_residency::pages;
 
 /// One operation inside an engine.
 #[derive(Debug)]
@@ -67,9 +67,9 @@ impl Request {
             Kind::Read(read) => read.brings(n),
             _ => n,
         };
-        let (positional, handle) = match (&*kind, kind.handle()) {
-            (Kind::Read(read), Some(handle)) => (read.positional().is_some(), handle),
-            (Kind::Readv(read), Some(handle)) => (read.positional().is_some(), handle),
+        let (offset, handle) = match (&*kind, kind.handle()) {
+            (Kind::Read(read), Some(handle)) => (read.left_range().map(|(at, _)| at), handle),
+            (Kind::Readv(read), Some(handle)) => (read.next_offset(), handle),
             _ => return,
         };
         if let Some(resident) = &mut progress.resident {
@@ -78,16 +78,16 @@ impl Request {
             progress.provenance.add(cached, Origin::Cache);
             return progress.provenance.add(n - cached, Origin::Device);
         }
-        let cacheable = handle.is_regular() && positional && !handle.is_direct();
+        let cached_at = offset.filter(|_| handle.is_regular() && !handle.is_direct());
         let origin = origin(Read {
             bytes: n,
             direct: handle.is_direct(),
-            cacheable,
+            cached_at,
             missed: progress.missed,
             nowait_works: handle.nowait_read().works(),
             arrival,
         });
-        if !progress.missed && cacheable {
+        if !progress.missed && cached_at.is_some() {
             match origin {
                 Origin::Cache => handle.history().record(true),
                 Origin::Device => handle.history().record(false),
@@ -107,7 +107,7 @@ impl Request {
         let left = read.left_range();
         self.op.body.progress.resident.is_none()
             && !self.op.body.progress.missed
-            && left.is_some_and(|(_, len)| len > page_size())
+            && left.is_some_and(|(at, len)| pages(at, len as u64) > 1)
             && self.op.body.kind.is_unflagged()
             && self.op.body.kind.handle().is_some_and(cacheable)
     }

@@ -3,14 +3,17 @@
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use super::completion::Completion;
+use super::deadlines::Expiry;
 use super::in_flight::InFlight;
+#[cfg(feature = "tokio")]
+use super::in_flight::Reserved;
 use super::semaphore::Waiter;
 use super::shared::Engine;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::op::{Op, OpType};
 use crate::policy::stats::{ns_since, sometimes_now};
 use crate::read::start::CallerResult;
@@ -131,22 +134,45 @@ fn typed<O: OpType>(completion: Completion) -> Option<Completion<O>> {
 #[derive(Debug)]
 pub(crate) enum OpFuture {
     /// It waits for a permit in the engine.
-    Waiting(Op, Option<Waiter>),
+    Waiting(Op, PermitWait),
     /// It is in flight. The time of its submission is kept for one operation in 64.
     InFlight(InFlight, Option<Instant>),
     /// The future has returned the completion.
     Done,
 }
 
+/// The wait of a future for a permit.
+#[derive(Debug, Default)]
+pub(crate) struct PermitWait {
+    waiter: Option<Waiter>,
+    /// The deadline of the operation, if it has one.
+    expiry: Option<Box<Expiry>>,
+}
+
+impl PermitWait {
+    /// Returns true if the deadline has passed while the future waited.
+    fn is_over(&self) -> bool {
+        self.expiry.as_ref().is_some_and(|expiry| expiry.is_over())
+    }
+
+    /// Has `waker` woken at the deadline.
+    fn wake_at(&mut self, engine: &Engine, deadline: Instant, waker: &Waker) {
+        match &self.expiry {
+            Some(expiry) => expiry.register(waker),
+            None => self.expiry = Some(Box::new(engine.wake_at(deadline, waker))),
+        }
+    }
+}
+
 impl OpFuture {
     pub(crate) fn new(op: Op) -> OpFuture {
-        OpFuture::Waiting(op, None)
+        OpFuture::Waiting(op, PermitWait::default())
     }
 
     /// An operation that has its permit in the engine already.
     #[cfg(feature = "tokio")]
-    pub(crate) fn reserved(engine: &Engine, op: Op, cx: &Context<'_>) -> OpFuture {
-        OpFuture::InFlight(engine.launch_reserved(op, cx.waker()), sometimes_now())
+    pub(crate) fn reserved(engine: &Engine, op: Op, reserved: Reserved<'_>) -> OpFuture {
+        OpFuture::InFlight(engine.launch_reserved(op, reserved), sometimes_now())
     }
 
     /// Submits the operation, unless the engine is full.
@@ -154,10 +180,10 @@ impl OpFuture {
         if engine.check_process("submit").is_err() {
             return;
         }
-        if let OpFuture::Waiting(op, waiter) = std::mem::replace(self, OpFuture::Done) {
+        if let OpFuture::Waiting(op, waiting) = std::mem::replace(self, OpFuture::Done) {
             *self = match engine.launch_if_room(op) {
                 Ok(in_flight) => OpFuture::InFlight(in_flight, sometimes_now()),
-                Err(op) => OpFuture::Waiting(op, waiter),
+                Err(op) => OpFuture::Waiting(op, waiting),
             };
         }
     }
@@ -170,13 +196,7 @@ impl OpFuture {
             return self.poll_in_child(error);
         }
         match std::mem::replace(self, OpFuture::Done) {
-            OpFuture::Waiting(op, mut waiter) => {
-                let timer = sometimes_now();
-                *self = match engine.launch(op, cx.waker(), &mut waiter) {
-                    Ok(in_flight) => OpFuture::InFlight(in_flight, timer),
-                    Err(op) => OpFuture::Waiting(op, waiter),
-                };
-            }
+            OpFuture::Waiting(op, waiting) => return self.poll_waiting(op, waiting, engine, cx),
             OpFuture::InFlight(mut in_flight, timer) => match in_flight.poll(cx) {
                 Poll::Ready(completion) => {
                     if let Some(timer) = timer {
@@ -190,6 +210,40 @@ impl OpFuture {
             OpFuture::Done => {}
         }
         Poll::Pending
+    }
+
+    /// Submits an operation if it has a permit. At its deadline, an operation leaves the queue for a
+    /// permit.
+    fn poll_waiting(
+        &mut self,
+        op: Op,
+        mut waiting: PermitWait,
+        engine: &Engine,
+        cx: &Context<'_>,
+    ) -> Poll<Completion> {
+        let timer = sometimes_now();
+        let late = match waiting.is_over() {
+            true => op,
+            false => match engine.launch(op, cx.waker(), &mut waiting.waiter) {
+                Ok(in_flight) => {
+                    *self = OpFuture::InFlight(in_flight, timer);
+                    return Poll::Pending;
+                }
+                Err(op) => {
+                    if let Some(deadline) = op.get_deadline() {
+                        waiting.wake_at(engine, deadline, cx.waker());
+                    }
+                    // The deadline may have passed before this waker was registered.
+                    if !waiting.is_over() {
+                        *self = OpFuture::Waiting(op, waiting);
+                        return Poll::Pending;
+                    }
+                    op
+                }
+            },
+        };
+        drop(waiting);
+        Poll::Ready(engine.stop(late, ErrorKind::DeadlinePassed))
     }
 
     /// The operation, if it is in flight.

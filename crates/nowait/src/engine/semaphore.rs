@@ -23,12 +23,26 @@ use crate::user_code::paused_clock::Hold;
 pub(crate) struct Semaphore {
     permits: Arc<tokio::sync::Semaphore>,
     depth: usize,
-    /// Notifies streams that a permit became free.
     #[cfg(feature = "tokio")]
+    streams: Arc<Streams>,
+}
+
+/// The streams that wait for a free permit.
+#[cfg(feature = "tokio")]
+#[derive(Debug, Default)]
+struct Streams {
     freed: Arc<tokio::sync::Notify>,
-    /// The number of streams that wait for a free permit.
-    #[cfg(feature = "tokio")]
-    watching: Arc<AtomicUsize>,
+    watching: AtomicUsize,
+}
+
+#[cfg(feature = "tokio")]
+impl Streams {
+    /// Wakes them. Called after a permit became free.
+    fn notify(&self) {
+        if self.watching.load(SeqCst) > 0 {
+            self.freed.notify_waiters();
+        }
+    }
 }
 
 type Acquire = dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync;
@@ -38,15 +52,24 @@ type Acquire = dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> +
 pub(crate) struct Waiter {
     acquire: Option<Pin<Box<Acquire>>>,
     process: Owner,
+    #[cfg(feature = "tokio")]
+    streams: Arc<Streams>,
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
+        let Some(acquire) = self.acquire.take() else {
+            return;
+        };
         // Leaving the queue locks it. In a forked child, a thread of the parent may have held that
         // lock at the fork, so the memory is leaked.
         if !self.process.is_here() {
-            std::mem::forget(self.acquire.take());
+            return std::mem::forget(acquire);
         }
+        drop(acquire);
+        // It may have given back a permit that no other future in the queue takes.
+        #[cfg(feature = "tokio")]
+        self.streams.notify();
     }
 }
 
@@ -56,7 +79,7 @@ impl Drop for Waiter {
 #[cfg(feature = "tokio")]
 pub(crate) struct Watch {
     notified: Option<Pin<Box<tokio::sync::futures::OwnedNotified>>>,
-    watching: Arc<AtomicUsize>,
+    streams: Arc<Streams>,
     process: Owner,
 }
 
@@ -64,7 +87,7 @@ pub(crate) struct Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         if self.process.is_here() {
-            self.watching.fetch_sub(1, SeqCst);
+            self.streams.watching.fetch_sub(1, SeqCst);
         } else {
             // A thread of the parent may have held this lock at the fork, so the memory is leaked.
             std::mem::forget(self.notified.take());
@@ -76,6 +99,23 @@ impl Drop for Watch {
 impl std::fmt::Debug for Watch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
+
+/// A permit that was taken. Dropping it gives it back.
+#[derive(Debug)]
+pub(super) struct Permit<'a>(&'a Semaphore);
+
+impl Permit<'_> {
+    /// From now on an operation has the permit.
+    pub(super) fn used(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.0.release(1);
     }
 }
 
@@ -91,9 +131,7 @@ impl Semaphore {
             permits: Arc::new(tokio::sync::Semaphore::new(depth)),
             depth,
             #[cfg(feature = "tokio")]
-            freed: Arc::default(),
-            #[cfg(feature = "tokio")]
-            watching: Arc::default(),
+            streams: Arc::default(),
         }
     }
 
@@ -114,6 +152,8 @@ impl Semaphore {
         let queued = waiter.get_or_insert_with(|| Waiter {
             acquire: None,
             process: Owner::current(),
+            #[cfg(feature = "tokio")]
+            streams: self.streams.clone(),
         });
         let acquire = queued
             .acquire
@@ -122,6 +162,7 @@ impl Semaphore {
             Poll::Ready(permit) => {
                 // The semaphore is never closed.
                 let taken = permit.map(OwnedSemaphorePermit::forget).is_ok();
+                queued.acquire = None;
                 *waiter = None;
                 taken
             }
@@ -136,16 +177,16 @@ impl Semaphore {
         while !self.try_acquire(1) {
             let ours = Forward::waker(waker);
             let watch = watch.get_or_insert_with(|| {
-                self.watching.fetch_add(1, SeqCst);
+                self.streams.watching.fetch_add(1, SeqCst);
                 Watch {
                     notified: None,
-                    watching: self.watching.clone(),
+                    streams: self.streams.clone(),
                     process: Owner::current(),
                 }
             });
             let notified = watch
                 .notified
-                .get_or_insert_with(|| Box::pin(self.freed.clone().notified_owned()));
+                .get_or_insert_with(|| Box::pin(self.streams.freed.clone().notified_owned()));
             match notified.as_mut().poll(&mut Context::from_waker(&ours)) {
                 Poll::Ready(()) => watch.notified = None,
                 // A permit may have become free before the waker was registered.
@@ -157,13 +198,16 @@ impl Semaphore {
         true
     }
 
+    /// A guard of a permit that the caller has taken.
+    pub(super) fn guard(&self) -> Permit<'_> {
+        Permit(self)
+    }
+
     /// Gives `count` permits back.
     pub(crate) fn release(&self, count: usize) {
         self.permits.add_permits(count);
         #[cfg(feature = "tokio")]
-        if self.watching.load(SeqCst) > 0 {
-            self.freed.notify_waiters();
-        }
+        self.streams.notify();
     }
 
     /// The number of permits taken.
@@ -240,6 +284,23 @@ mod tests {
         ours.wake();
         assert_eq!(counts.0.load(SeqCst), 2);
     }
+
+    #[cfg(feature = "tokio")]
+    #[test]
+    fn a_permit_that_a_dropped_future_gives_back_wakes_a_stream() {
+        let permits = Semaphore::new(1);
+        assert!(permits.try_acquire(1));
+        let (mut waiter, mut watch) = (None, None);
+        assert!(!permits.poll_acquire(Waker::noop(), &mut waiter));
+        // The future in the queue is assigned the permit.
+        permits.release(1);
+        let counts = Arc::new(CountsWakes(AtomicUsize::new(0)));
+        assert!(!permits.poll_acquire_or_watch(&counts.clone().into(), &mut watch));
+        assert_eq!(counts.0.load(SeqCst), 0);
+        drop(waiter);
+        assert_eq!(counts.0.load(SeqCst), 1);
+        assert!(permits.poll_acquire_or_watch(Waker::noop(), &mut watch));
+    }
 }
 
 #[cfg(all(test, shuttle))]
@@ -283,6 +344,42 @@ mod model {
         assert!(!taken, "the permit was taken all the time");
         waiting.into_iter().for_each(|t| t.join().unwrap());
         assert_eq!(permits.in_use(), 0);
+    }
+
+    /// A stream and a future wait for one permit. The future is dropped, before or after it is
+    /// assigned the permit.
+    #[cfg(feature = "tokio")]
+    fn the_stream_gets_its_turn() {
+        let permits = Arc::new(Semaphore::new(1));
+        assert!(permits.try_acquire(1));
+        let mut waiter = None;
+        let taken = permits.poll_acquire(Waker::noop(), &mut waiter);
+        assert!(!taken, "the permit was taken all the time");
+        let of_stream = permits.clone();
+        let stream = shuttle::thread::spawn(move || {
+            let mut watch = None;
+            let take = |cx: &mut Context<'_>| {
+                crate::sys::sync::yield_now();
+                match of_stream.poll_acquire_or_watch(cx.waker(), &mut watch) {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                }
+            };
+            shuttle::future::block_on(poll_fn(take));
+            of_stream.release(1);
+        });
+        crate::sys::sync::yield_now();
+        permits.release(1);
+        crate::sys::sync::yield_now();
+        drop(waiter);
+        stream.join().unwrap();
+        assert_eq!(permits.in_use(), 0);
+    }
+
+    #[cfg(feature = "tokio")]
+    #[test]
+    fn a_dropped_turn_is_a_streams() {
+        shuttle::check_random(the_stream_gets_its_turn, SCHEDULES);
     }
 
     #[test]

@@ -3,10 +3,10 @@
 mod owner;
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::task::Waker;
+use std::time::Instant;
 
 use super::backend::{Backend, Choice, choose};
 use super::class::Class;
@@ -14,9 +14,12 @@ use super::completion::{Completion, Ticket};
 use super::completion_queue::{CompletionQueue, Taken};
 use super::completion_target::CompletionTarget;
 use super::core::Core;
+use super::deadlines::Expiry;
 use super::features::Feature;
 use super::file_set::FileSet;
-use super::in_flight::{Cancel, InFlight, OpState};
+#[cfg(feature = "tokio")]
+use super::in_flight::OpState;
+use super::in_flight::{Cancel, InFlight, Reserved};
 use super::options::Options;
 use super::pools::Pools;
 use super::request::Request;
@@ -328,26 +331,29 @@ impl Engine {
         taken
     }
 
-    fn next_ticket(&self, op: &Op) -> Ticket {
-        let shared = self.shared();
-        let ticket = Ticket(shared.tickets.fetch_add(1, Ordering::Relaxed));
-        if let Some(deadline) = op.get_deadline() {
-            shared.core.deadlines.add(deadline, ticket);
-            let engine = Arc::downgrade(&self.0);
-            shared.core.deadlines.watch(move |ticket| {
-                if let Some(engine) = engine.upgrade() {
-                    engine.0.cancel(ticket, ErrorKind::DeadlinePassed);
-                }
-            });
-        }
-        ticket
+    fn next_ticket(&self) -> Ticket {
+        Ticket(self.shared().tickets.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Starts the thread that watches the deadlines, if there is none.
+    fn watch_deadlines(&self) {
+        let engine = Arc::downgrade(&self.0);
+        self.core().deadlines.watch(move |ticket| {
+            if let Some(engine) = engine.upgrade() {
+                engine.0.cancel(ticket, ErrorKind::DeadlinePassed);
+            }
+        });
     }
 
     /// Hands an operation that has its permit to the ring's owner or to a pool.
     fn queue(&self, op: Op, class: Class, target: CompletionTarget) -> Ticket {
         let shared = self.shared();
         let deadline = op.get_deadline();
-        let ticket = self.next_ticket(&op);
+        let ticket = self.next_ticket();
+        if let Some(deadline) = deadline {
+            shared.core.deadlines.add(deadline, ticket);
+            self.watch_deadlines();
+        }
         let route = op.body.progress.route;
         let request = Request::new(op, ticket, target);
         if let Some(why) = shared.core.refuses(&request.op.body.kind) {
@@ -403,6 +409,22 @@ impl Engine {
         Ok(self.launch_in(class, op, waker))
     }
 
+    /// For a future that waits for a permit: has `waker` woken at the deadline.
+    pub(super) fn wake_at(&self, deadline: Instant, waker: &Waker) -> Expiry {
+        let deadlines = &self.core().deadlines;
+        let expiry = deadlines.wake_at(deadline, self.next_ticket(), waker);
+        self.watch_deadlines();
+        expiry
+    }
+
+    /// For a future: stops an operation that has no permit. Data that the calling thread has
+    /// transferred counts.
+    pub(super) fn stop(&self, op: Op, why: ErrorKind) -> Completion {
+        let request = Request::new(op, self.next_ticket(), CompletionTarget::Local);
+        let (request, outcome) = request.stop(why);
+        request.complete(self.core(), outcome, true)
+    }
+
     /// As `launch`, but an operation that finds the engine full does not wait for a permit.
     pub(super) fn launch_if_room(&self, op: Op) -> std::result::Result<InFlight, Op> {
         let class = Class::of(&op.body.kind);
@@ -412,32 +434,33 @@ impl Engine {
         Ok(self.launch_in(class, op, Waker::noop()))
     }
 
-    /// For a future: takes a permit for a read or write of this file, which
-    /// [`launch_reserved`](Engine::launch_reserved) must then use. If there is no permit, returns
-    /// false, and `waker` is woken when there is one.
+    /// For a future: takes a permit for a read or write of this file. If there is no permit, `waker`
+    /// is woken when there is one.
     #[cfg(feature = "tokio")]
-    pub(crate) fn reserve(&self, file: &Handle, waker: &Waker, watch: &mut Option<Watch>) -> bool {
+    pub(crate) fn reserve(
+        &self,
+        file: &Handle,
+        waker: &Waker,
+        watch: &mut Option<Watch>,
+    ) -> Option<Reserved<'_>> {
         let permits = self.core().permits(Class::of_handle(file));
-        let taken = permits.poll_acquire_or_watch(waker, watch);
-        if !taken {
+        if !permits.poll_acquire_or_watch(waker, watch) {
             self.policy().counters.count(Count::Full);
+            return None;
         }
-        taken
+        Some(Reserved::new(permits.guard(), waker))
     }
 
-    /// Queues a read or write that has its permit.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn launch_reserved(&self, op: Op, waker: &Waker) -> InFlight {
-        self.launch_in(Class::of(&op.body.kind), op, waker)
-    }
-
+    /// Queues an operation that has its permit.
     fn launch_in(&self, class: Class, op: Op, waker: &Waker) -> InFlight {
-        // Cloning a waker runs code of the program. The permit is given back if that panics.
-        let op_state = catch_unwind(AssertUnwindSafe(|| Arc::new(OpState::new(waker))));
-        let op_state = op_state.unwrap_or_else(|panic| {
-            self.core().permits(class).release(1);
-            resume_unwind(panic)
-        });
+        let permit = self.core().permits(class).guard();
+        self.launch_reserved(op, Reserved::new(permit, waker))
+    }
+
+    /// Queues an operation that uses a reserved permit of its class.
+    pub(super) fn launch_reserved(&self, op: Op, reserved: Reserved<'_>) -> InFlight {
+        let class = Class::of(&op.body.kind);
+        let op_state = reserved.used();
         let stoppable = class == Class::Unbounded && op.body.kind.can_be_stopped();
         let target = CompletionTarget::Future(op_state.clone(), class);
         let ticket = self.queue(op, class, target);

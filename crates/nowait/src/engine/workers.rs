@@ -320,17 +320,22 @@ impl Inner {
     }
 
     /// Returns the next piece of work whose shares are not used up. Work beyond its shares is
-    /// parked.
+    /// parked. If it was unparked for another share, the next work of that share takes its place.
     fn take(&self, state: &mut State) -> Option<(Work, LimitKeys)> {
         let mut taken = None;
         while let Some(work) = state.ready.pop_front() {
             let limit_keys = self.limit_keys(&work);
-            let over = limit_keys
-                .into_iter()
-                .flatten()
-                .find(|key| state.running(*key) >= self.most(*key));
-            match over {
-                Some(key) => state.parked.entry(key).or_default().push_back(work),
+            let is_over = |state: &State, key| state.running(key) >= self.most(key);
+            let mut keys = limit_keys.into_iter().flatten();
+            match keys.find(|key| is_over(state, *key)) {
+                Some(over) => {
+                    state.parked.entry(over).or_default().push_back(work);
+                    for key in limit_keys.into_iter().flatten() {
+                        if !is_over(state, key) {
+                            state.unpark(key);
+                        }
+                    }
+                }
                 None => {
                     for key in limit_keys.into_iter().flatten() {
                         state.begin(key);
@@ -508,6 +513,49 @@ mod tests {
             sender.send(current_timer_slack().unwrap()).unwrap();
             false
         }
+    }
+
+    /// A task that no worker runs.
+    struct Of(i32);
+
+    impl Task for Of {
+        fn subject(&self) -> (i32, u64) {
+            (self.0, 1)
+        }
+
+        fn run_once(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_share_of_a_device_is_not_lost_to_a_file_that_has_used_up_its_own() {
+        let core = Arc::new(Core::new(&Options::new()));
+        // A file may use four workers, and a device six.
+        let pool = Pool::new(&core, Class::File, 8, false);
+        let (a, b, c) = (1, 2, 3);
+        let mut state = State::default();
+        for file in [a, a, a, b, b, b, a, a, a, c] {
+            state.ready.push_back(Work::Task(Arc::new(Of(file))));
+        }
+        let take = |state: &mut State| match pool.0.take(state) {
+            Some((Work::Task(task), _)) => Some(task.subject().0),
+            _ => None,
+        };
+        let taken: Vec<i32> = std::iter::from_fn(|| take(&mut state)).collect();
+        assert_eq!(taken, [a, a, a, b, b, b]);
+        let of_b = [Some(LimitKey::File(b)), Some(LimitKey::Device(1))];
+        pool.0.give_back(&mut state, of_b);
+        assert_eq!(take(&mut state), Some(a), "its fourth");
+        pool.0.give_back(&mut state, of_b);
+        assert_eq!(take(&mut state), Some(c));
+        pool.0.give_back(&mut state, of_b);
+        assert_eq!(take(&mut state), None);
+        let of_a = [Some(LimitKey::File(a)), Some(LimitKey::Device(1))];
+        pool.0.give_back(&mut state, of_a);
+        assert_eq!(take(&mut state), Some(a));
+        pool.0.give_back(&mut state, of_a);
+        assert_eq!(take(&mut state), Some(a), "nothing is lost");
     }
 
     #[test]

@@ -13,16 +13,16 @@ use crate::kernel::flags::RwFlags;
 use crate::op::{Call, Op};
 use crate::sys::descriptor_table::hold;
 use crate::sys::stat;
-use nowait_residency::windows::{
-    FileWindows, InProgress, Span, Use, retry_evictions, stop_retrying,
-};
+use nowait_residency::Reason;
+use nowait_residency::windows::{FileWindows, InProgress, Span, Use};
 
 /// An open file whose reads and writes are surveyed. The last clone of the file evicts.
 #[derive(Debug)]
 pub(super) struct KeepCache {
     handle: Handle,
     engine: Engine,
-    windows: Arc<FileWindows>,
+    /// `None` if a question about the file may wait for a server. Nothing is evicted then.
+    windows: Option<Arc<FileWindows>>,
     appends: bool,
     /// The greatest distance in bytes from a read to the end of a readahead.
     readahead: u64,
@@ -41,6 +41,7 @@ pub(super) enum Evicts {
 #[derive(Debug)]
 pub(super) struct Access<'a> {
     of: &'a KeepCache,
+    windows: &'a Arc<FileWindows>,
     span: Span,
     evicts: Evicts,
     /// The operation of the engine that may make pages resident.
@@ -56,14 +57,26 @@ impl KeepCache {
             return None;
         }
         let flags = stat::flags(handle.as_fd()).ok()?;
+        let windows = match handle.is_served() {
+            true => None,
+            false => Some(FileWindows::open(handle).ok()?),
+        };
         Some(Arc::new(KeepCache {
-            windows: FileWindows::open(handle).ok()?,
+            windows,
             handle: handle.clone(),
             engine: engine.clone(),
             appends: flags.contains(OFlags::APPEND),
             readahead: handle.filesystem().max_readahead(),
             by_futures: AtomicBool::new(false),
         }))
+    }
+
+    /// Returns the reason if nothing is evicted.
+    pub(super) fn check(&self) -> Result<(), Reason> {
+        match self.windows {
+            Some(_) => self.handle.probe().source().map(drop),
+            None => Err(Reason::Served),
+        }
     }
 
     /// Begins a read.
@@ -80,6 +93,7 @@ impl KeepCache {
         flags: RwFlags,
         evicts: Evicts,
     ) -> Option<Access<'_>> {
+        self.windows.as_ref()?;
         let appends =
             flags.contains(RwFlags::APPEND) || self.appends && !flags.contains(RwFlags::NOAPPEND);
         let at = match appends {
@@ -90,40 +104,35 @@ impl KeepCache {
     }
 
     fn begin(&self, offset: u64, len: usize, evicts: Evicts, how: Use) -> Option<Access<'_>> {
+        let windows = self.windows.as_ref()?;
         let range = offset..offset.saturating_add(len as u64).min(i64::MAX as u64);
-        let span = self.windows.begin(&self.handle.probe(), range, how)?;
+        let span = windows.begin(&self.handle.probe(), range, how)?;
         if evicts == Evicts::Worker {
             self.by_futures.store(true, Relaxed);
         }
         Some(Access {
             of: self,
+            windows,
             span,
             evicts,
             operation: None,
         })
     }
 
-    /// Has a worker do this. `work` must not hold a descriptor for writing: the program may execute
-    /// the file after it has closed it.
-    fn on_worker(&self, work: impl FnOnce() + Send + 'static) -> bool {
+    /// Has a worker do this. It is dropped if there is no worker for it. `work` must not hold a
+    /// descriptor for writing: the program may execute the file after it has closed it.
+    fn on_worker(&self, work: impl FnOnce() + Send + 'static) {
         self.engine.advise(Op::from(Call::new(move || {
             work();
             Ok(0)
-        })))
-    }
-
-    fn retry(&self) {
-        if !self.on_worker(retry_evictions) {
-            stop_retrying();
-        }
+        })));
     }
 }
 
 impl Drop for Access<'_> {
     fn drop(&mut self) {
-        let KeepCache {
-            windows, handle, ..
-        } = self.of;
+        let Access { of, windows, .. } = *self;
+        let handle = &of.handle;
         if let Some(operation) = self.operation.take() {
             return windows.abandon(&self.span, operation);
         }
@@ -139,7 +148,7 @@ impl Drop for Access<'_> {
                     return;
                 };
                 let eviction = Arc::new(eviction);
-                self.of.on_worker(move || {
+                of.on_worker(move || {
                     eviction.run_elsewhere(&held);
                 });
             }
@@ -152,16 +161,16 @@ impl Drop for KeepCache {
     /// file is closed. A worker evicts those that the kernel still reads or writes, and all pages of
     /// a file of futures, if they are many.
     fn drop(&mut self) {
-        let Some(eviction) = self.windows.close() else {
+        let Some(eviction) = self.windows.as_ref().and_then(|windows| windows.close()) else {
             return;
         };
         let waits = self.by_futures.load(Relaxed) && !eviction.is_small();
-        let needs_worker = match waits {
+        let retry = match waits {
             true => eviction.defer(&self.handle.probe()),
             false => eviction.run_or_defer(&self.handle.probe()),
         };
-        if needs_worker {
-            self.retry();
+        if let Some(retry) = retry {
+            self.on_worker(|| retry.run());
         }
     }
 }

@@ -151,7 +151,8 @@ impl OpenOptions {
         ///
         /// - The kernel is asked which pages of a window are resident before the first read or write
         ///   of the window. If it does not tell, nothing is evicted: see
-        ///   [`File::keeps_cache`].
+        ///   [`File::keeps_cache`]. Nor is it asked about a file of NFS, FUSE and the like, where the
+        ///   question may wait for a server ([`Handle::is_served`](crate::Handle::is_served)).
         /// - A window is evicted when eight others were used after it. The rest is evicted when the
         ///   last [`File`] of the inode that was opened with this option is closed. Files of the
         ///   process that are opened with it share what is known of the inode.

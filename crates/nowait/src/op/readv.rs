@@ -66,6 +66,11 @@ impl Readv {
     fn next(&mut self) -> Offset {
         let pieces = self.buffers.iter().map(|memory| memory.skip(0));
         self.iovecs.describe(pieces, self.done);
+        self.next_offset()
+    }
+
+    /// The offset of the next kernel read.
+    pub(crate) fn next_offset(&self) -> Offset {
         self.offset.map(|o| o.saturating_add(self.done as u64))
     }
 

@@ -1,6 +1,6 @@
 //! The origin of the bytes of a read.
 
-use crate::sys::process::page_size;
+use nowait_residency::pages;
 
 /// The origin of a read's bytes, as far as it is known. The three counts add up to the number of
 /// bytes read.
@@ -81,8 +81,8 @@ pub(crate) struct Read {
     pub(crate) bytes: usize,
     /// True if the file is open with O_DIRECT.
     pub(crate) direct: bool,
-    /// True if the file has a page cache and the read has an offset.
-    pub(crate) cacheable: bool,
+    /// The offset of the read, if it has one and the file has a page cache.
+    pub(crate) cached_at: Option<u64>,
     /// True if a `NOWAIT` read did not find the first of these bytes.
     pub(crate) missed: bool,
     /// True if `NOWAIT` reads are known to work on this file.
@@ -102,15 +102,16 @@ pub(crate) struct Read {
 ///
 /// If a read was missed before and is complete at submission, the device finished within the
 /// submission. For files that refuse NOWAIT, some kernels (6.1) read at submission and wait there.
-/// A read of several pages may find some of them in the page cache.
+/// A read of several pages may find some of them in the page cache. A read that is not aligned
+/// touches two pages, even if it is short.
 pub(crate) fn origin(read: Read) -> Origin {
-    let one_page = (1..=page_size()).contains(&read.bytes);
     if read.direct {
         return Origin::Device;
     }
-    if !read.cacheable {
+    let Some(at) = read.cached_at else {
         return Origin::Unknown;
-    }
+    };
+    let one_page = pages(at, read.bytes as u64) == 1;
     match read.arrival {
         Arrival::CompletedInline if !read.missed && read.nowait_works => Origin::Cache,
         _ if read.missed && one_page => Origin::Device,
@@ -124,6 +125,7 @@ pub(crate) fn origin(read: Read) -> Origin {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::process::page_size;
     use Arrival::{CompletedInline, Indeterminate, Later};
     use Origin::{Cache, Device, Unknown};
 
@@ -159,12 +161,20 @@ mod tests {
             let read = Read {
                 bytes,
                 direct,
-                cacheable,
+                cached_at: cacheable.then_some(page as u64),
                 missed,
                 nowait_works,
                 arrival,
             };
             assert_eq!(origin(read), expected, "{read:?}");
+            // Half of a page, and two halves of pages.
+            if cacheable && bytes == page && expected == Device {
+                let cached_at = Some(page as u64 / 2);
+                let two = Read { cached_at, ..read };
+                assert_eq!(origin(two), Unknown, "{two:?}");
+                let bytes = page / 2;
+                assert_eq!(origin(Read { bytes, ..two }), Device);
+            }
         }
     }
 }

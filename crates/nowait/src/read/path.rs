@@ -15,10 +15,10 @@ use crate::policy::mode::Mode;
 use crate::policy::provenance::{Origin, Provenance};
 use crate::policy::readahead::WINDOW;
 use crate::policy::stats::{Count, is_timed, ns_since};
-use crate::sys::process::page_size;
 use crate::sys::rw::{self, Offset, checked};
 use crate::sys::uninit_slice::UninitSlice;
 use crate::sys::{self, Errno};
+use nowait_residency::pages;
 use nowait_residency::source_cache::Coverage;
 
 /// The read path of one engine, for the calling thread.
@@ -285,10 +285,11 @@ impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
 /// origin of its bytes. This takes some microseconds before a read from the device. For one page
 /// the completion itself reports it.
 fn count_rest(handle: &Handle, rest: &mut Rest, offset: u64, len: usize, skipped: bool) {
-    let left = len - rest.done;
+    let (at, left) = (offset + rest.done as u64, len - rest.done);
     let tells = rest.missed || skipped;
-    if tells && rest.resident.is_none() && rest.route == Route::Ring && left > page_size() {
-        rest.resident = handle.resident_bytes(offset + rest.done as u64, left);
+    let counts = tells && rest.resident.is_none() && rest.route == Route::Ring;
+    if counts && pages(at, left as u64) > 1 {
+        rest.resident = handle.resident_bytes(at, left);
         if let (Some(resident), false) = (rest.resident, rest.missed) {
             handle.history().record(resident as usize >= left);
         }

@@ -24,7 +24,7 @@ use crate::sys::cast::to_usize;
 use crate::sys::reopen::Descriptors;
 use crate::sys::retry;
 use crate::sys::{self, Errno};
-use nowait_residency::windows::{FileWindows, Span, Use, retry_evictions};
+use nowait_residency::windows::{FileWindows, Span, Use};
 use nowait_residency::{Answer, Probe};
 
 /// The memory for a file of unknown size, to begin with.
@@ -200,8 +200,8 @@ impl Drop for UncachedFile<'_> {
         ended.map(|eviction| eviction.run(&self.probe));
         let closed = self.windows.close();
         // This is a worker's thread.
-        if closed.is_some_and(|eviction| eviction.run_or_defer(&self.probe)) {
-            retry_evictions();
+        if let Some(retry) = closed.and_then(|eviction| eviction.run_or_defer(&self.probe)) {
+            retry.run();
         }
     }
 }

@@ -84,7 +84,7 @@ impl Directory {
 
     /// Opens the same directory again. The new descriptor has its own position.
     pub(super) fn reopen(&self) -> Result<OwnedFd, Errno> {
-        rustix::fs::openat(&self.fd, c".", FLAGS, Mode::empty())
+        retry::interrupted(|| rustix::fs::openat(&self.fd, c".", FLAGS, Mode::empty()))
     }
 
     pub(crate) fn path(&self) -> Option<&Arc<Path>> {

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{AtFlags, FileType, Statx, StatxAttributes, StatxFlags};
 
 use super::Errno;
-pub(crate) use nowait_residency::sys::stat::{flags, magic, shape, size};
+pub(crate) use nowait_residency::sys::stat::{flags, magic, size};
 
 /// The results of statx(2) and fstatfs(2) for an open file, queried once.
 #[derive(Clone, Copy, Debug, Default)]
@@ -143,7 +143,7 @@ pub(crate) fn is_seekable(fd: BorrowedFd<'_>) -> bool {
 /// Returns true if a file has no byte at or after this offset. Called after a read that was short
 /// there.
 pub(crate) fn ends_by(fd: BorrowedFd<'_>, offset: u64) -> bool {
-    shape(fd).is_ok_and(|shape| shape.size <= offset)
+    size(fd).is_ok_and(|size| size <= offset)
 }
 
 /// The number of names of a file.

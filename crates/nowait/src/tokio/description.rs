@@ -18,18 +18,18 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
-use std::task::{Context, Poll, Waker, ready};
+use std::sync::{Arc, RwLock};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use rustix::fs::SeekFrom;
 
 use super::error::as_io;
 use super::transfer::{Ended, Transfer};
-use crate::engine::{Engine, OpState};
+use crate::engine::{Engine, OpState, Reserved};
 use crate::handle::Handle;
 use crate::op::{Call, Op};
-use crate::sys::sync::lock;
+use crate::sys::sync::{Mutex, lock};
 
 /// The description that all clones of a file share.
 #[derive(Debug)]
@@ -161,15 +161,14 @@ impl Description {
         Some(made)
     }
 
-    /// Submits a call to a worker, to run after all calls submitted before. A permit in the engine
-    /// must have been reserved.
+    /// Submits a call to a worker, to run after all calls submitted before.
     pub(super) fn ask(
         self: &Arc<Description>,
         engine: &Engine,
         transfer: Transfer,
-        waker: &Waker,
+        reserved: Reserved<'_>,
     ) -> Asked {
-        let in_flight = Arc::new(OpState::new(waker));
+        let in_flight = reserved.used();
         let ended = Arc::new(Mutex::new(None));
         let to = ended.clone();
         // For other file types the kernel locks no position. A read that waits must not hold up the

@@ -31,7 +31,7 @@ use super::transfer::{self, Ended, Transfer};
 use super::unread::Unread;
 use crate::engine::OpFuture;
 use crate::engine::completion::Completion;
-use crate::engine::{Engine, Watch};
+use crate::engine::{Engine, Reserved, Watch};
 use crate::file::File;
 use crate::handle::Handle;
 use crate::kernel::flags::RwFlags;
@@ -168,38 +168,38 @@ impl Stream {
         want: usize,
     ) -> Poll<io::Result<()>> {
         let (handle, engine) = (file.handle(), file.engine());
-        ready!(self.poll_permit(file, cx, "read"))?;
+        let permit = ready!(self.poll_permit(file, cx, "read"))?;
         let room = self.unread.take_room();
         self.doing = if !handle.is_seekable() {
             let read = transfer::read(handle, room, want);
-            Doing::Operation(OpFuture::reserved(engine, Op::from(read), cx))
+            Doing::Operation(OpFuture::reserved(engine, Op::from(read), permit))
         } else if let Some(at) = self.description.private_position() {
             let mut read = transfer::read(handle, room, want);
             read.at(at);
-            Doing::ReadAt(OpFuture::reserved(engine, Op::from(read), cx), at)
+            Doing::ReadAt(OpFuture::reserved(engine, Op::from(read), permit), at)
         } else {
-            self.ask(engine, Transfer::read(handle, room, want), cx.waker())
+            self.ask(engine, Transfer::read(handle, room, want), permit)
         };
         Poll::Ready(Ok(()))
     }
 
-    /// Reserves a permit in the engine. The permit must then be used.
-    fn poll_permit(
+    /// Reserves a permit in the engine.
+    fn poll_permit<'e>(
         &mut self,
-        file: &File,
+        file: &'e File,
         cx: &Context<'_>,
         what: &'static str,
-    ) -> Poll<io::Result<()>> {
+    ) -> Poll<io::Result<Reserved<'e>>> {
         let (handle, engine) = (file.handle(), file.engine());
         engine.check_process(what).map_err(as_io)?;
-        if !engine.reserve(handle, cx.waker(), &mut self.watch) {
-            return Poll::Pending;
+        match engine.reserve(handle, cx.waker(), &mut self.watch) {
+            Some(permit) => Poll::Ready(Ok(permit)),
+            None => Poll::Pending,
         }
-        Poll::Ready(Ok(()))
     }
 
-    fn ask(&self, engine: &Engine, transfer: Transfer, waker: &Waker) -> Doing {
-        Doing::Call(self.description.ask(engine, transfer, waker))
+    fn ask(&self, engine: &Engine, transfer: Transfer, permit: Reserved<'_>) -> Doing {
+        Doing::Call(self.description.ask(engine, transfer, permit))
     }
 
     /// Writes the slices, at most `most` bytes: in the calling thread if that is known not to
@@ -251,7 +251,7 @@ impl Stream {
         }
         // A write that was accepted must complete even if it is never polled again. It therefore
         // needs a permit.
-        ready!(self.poll_permit(file, cx, "write"))?;
+        let permit = ready!(self.poll_permit(file, cx, "write"))?;
         let back = self.unread.len();
         let mut copy = self.unread.take_room();
         for slice in slices {
@@ -260,10 +260,10 @@ impl Stream {
         }
         let n = copy.len();
         self.doing = if handle.is_seekable() || back > 0 {
-            self.ask(engine, Transfer::write(handle, copy, back), cx.waker())
+            self.ask(engine, Transfer::write(handle, copy, back), permit)
         } else {
             let write = transfer::write(handle, copy);
-            Doing::Operation(OpFuture::reserved(engine, Op::from(write), cx))
+            Doing::Operation(OpFuture::reserved(engine, Op::from(write), permit))
         };
         Poll::Ready(Ok(n))
     }
@@ -309,9 +309,9 @@ impl Stream {
         self.doing = match sought {
             Some(Ended::Seek(sought)) => Doing::Sought(sought),
             _ => match ready!(self.poll_permit(file, cx, "seek")) {
-                Ok(()) => {
+                Ok(permit) => {
                     let seek = Transfer::seek(to, self.unread.len());
-                    self.ask(engine, seek, cx.waker())
+                    self.ask(engine, seek, permit)
                 }
                 Err(error) => Doing::Sought(Err(error)),
             },
@@ -337,11 +337,11 @@ impl Stream {
     /// Changes the file's size. Unread bytes are discarded, because they may no longer be in the
     /// file.
     pub(super) async fn set_len(&mut self, file: &File, size: u64) -> io::Result<()> {
-        let permit = |cx: &mut Context<'_>| self.poll_permit(file, cx, "set_len");
-        std::future::poll_fn(permit).await?;
+        let poll = |cx: &mut Context<'_>| self.poll_permit(file, cx, "set_len");
+        let permit = std::future::poll_fn(poll).await?;
         let transfer = Transfer::set_len(size, self.unread.len());
         self.unread.forget();
-        self.doing = self.ask(file.engine(), transfer, Waker::noop());
+        self.doing = self.ask(file.engine(), transfer, permit);
         match std::future::poll_fn(|cx| self.poll_ended(file, cx)).await {
             Some(Ended::SetLen(set)) => set,
             _ => Ok(()),

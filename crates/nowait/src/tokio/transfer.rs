@@ -105,7 +105,8 @@ impl Transfer {
                 Ended::Seek(sought.map_err(io::Error::from))
             }
             Call::SetLen(size) => {
-                let set = ready.and_then(|_| rustix::fs::ftruncate(handle, size));
+                let set = || rustix::fs::ftruncate(handle, size);
+                let set = ready.and_then(|_| retry::interrupted(set));
                 Ended::SetLen(set.map_err(io::Error::from))
             }
         }

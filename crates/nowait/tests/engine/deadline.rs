@@ -4,6 +4,8 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
+use nowait::buffer::downcast;
 use nowait::engine::{Backend, Options, Wait};
 use nowait::op::{Nop, Op, Read, Write};
 use nowait::{ErrorKind, Handle, OpenOptions};
@@ -194,5 +196,33 @@ fn futures_have_deadlines_too() {
             let write = file.write_at(pattern(0, 10), 0).deadline(far);
             assert_eq!(pollster::block_on(write).result.unwrap(), 10);
         }
+    });
+}
+
+#[test]
+fn a_future_that_waits_for_a_permit_gives_up() {
+    each_shared(Options::new().depth(1), |engine| {
+        let (reader, writer) = pipe();
+        let mut first = Box::pin(engine.run(Read::stream(&reader, Box::new(vec![0u8; 1]))));
+        assert!(first.as_mut().now_or_never().is_none());
+        let read = || Read::stream(&reader, Box::new(Vec::<u8>::with_capacity(7)));
+        for at in [soon(), Instant::now() - Duration::from_secs(1)] {
+            let done = pollster::block_on(engine.run(read()).deadline(at));
+            assert!(Instant::now() >= at);
+            let error = done.result.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::DeadlinePassed, "{error}");
+            let buffer: Vec<u8> = downcast(done.op.into_buffer()).unwrap();
+            assert_eq!((buffer.capacity(), buffer.len()), (7, 0));
+        }
+        // One that is dropped, and one that has its permit in time.
+        let far = Instant::now() + 10 * LONG;
+        let mut dropped = Box::pin(engine.run(read()).deadline(far));
+        assert!(dropped.as_mut().now_or_never().is_none());
+        let mut in_time = Box::pin(engine.run(read()).deadline(far));
+        assert!(in_time.as_mut().now_or_never().is_none());
+        drop(dropped);
+        rustix::io::write(&writer, b"ab").unwrap();
+        assert_eq!(pollster::block_on(first).result.unwrap(), 1);
+        assert_eq!(pollster::block_on(in_time).result.unwrap(), 1);
     });
 }

@@ -426,6 +426,38 @@ fn a_local_engine_that_is_dropped_while_a_device_hangs_returns() {
 }
 
 #[test]
+fn a_dropped_read_is_over_while_a_call_hangs() {
+    require!(slowdisk::available());
+    require!(Filesystem::Ext4.available());
+    let slow = Slow::new();
+    each_shared(Options::new().blocking_workers(1), |engine| {
+        let path = slow.file("file");
+        let file = std::fs::File::open(&path).unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+        let open = nowait::Handle::with_mode(file, Mode::Strict).unwrap();
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let (begin, begins) = std::sync::mpsc::channel();
+        let mut call = engine.spawn_blocking(move || {
+            begin.send(()).unwrap();
+            ends.recv()
+        });
+        assert!(poll_once(&mut call).is_pending());
+        begins.recv().unwrap();
+        let stall = slow.stall();
+        let (buffer, freed) = Watched::new();
+        let mut read = engine.run(Read::new(&open, Box::new(buffer), 0));
+        assert!(poll_once(&mut read).is_pending());
+        wait_until("the disk has it", || slow.disk.stalled() > 0);
+        drop(read);
+        slow.disk.release(stall);
+        wait_until("the read is over", || engine.in_flight() == 1);
+        assert_eq!(count(&freed), 1);
+        drop(end);
+        assert!(pollster::block_on(call).is_ok_and(|received| received.is_err()));
+    });
+}
+
+#[test]
 fn completions_that_are_not_reaped_are_freed_with_the_engine() {
     each(Options::new(), |engine| {
         let dir = scratch();

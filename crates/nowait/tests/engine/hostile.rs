@@ -771,6 +771,58 @@ fn a_waker_that_panics_ends_nothing() {
     }
 }
 
+#[cfg(feature = "tokio")]
+#[test]
+fn a_waker_that_panics_when_it_is_cloned_costs_a_tokio_file_no_permit() {
+    use ::tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+    use std::io::SeekFrom;
+    let dir = scratch();
+    let path = patterned(dir.path(), "file", 16 * PAGE);
+    let armed = Arc::new(AtomicBool::new(true));
+    let is_armed = armed.clone();
+    let waker = hooked(move |event| {
+        if event == Event::Clone && is_armed.load(SeqCst) {
+            panic_quietly();
+        }
+    });
+    each_shared(untried().depth(1), |engine| {
+        armed.store(true, SeqCst);
+        let (reader, writer) = pipe();
+        let file = |handle| nowait::tokio::File::from(File::from_handle(handle, engine));
+        let writer = Handle::new(writer).unwrap();
+        let (mut reader, mut writer) = (file(&reader), file(&writer));
+        let mut buf = [0; 5];
+        for _ in 0..3 {
+            assert!(panics(|| poll_with(
+                &mut pin!(reader.read(&mut buf)),
+                &waker
+            )));
+            assert!(panics(|| poll_with(
+                &mut pin!(writer.write(b"lost")),
+                &waker
+            )));
+            assert_eq!(engine.in_flight(), 0);
+        }
+        // Calls at the position of a file with another holder.
+        let mut of_file = nowait::tokio::File::from(open(engine, &path));
+        let other = pollster::block_on(of_file.try_clone()).unwrap();
+        for _ in 0..3 {
+            evict(&path);
+            let _ = panics(|| poll_with(&mut pin!(of_file.read(&mut buf)), &waker));
+            let end = SeekFrom::End(0);
+            let _ = panics(|| poll_with(&mut pin!(of_file.seek(end)), &waker));
+            wait_until("each permit is back", || engine.in_flight() == 0);
+        }
+        armed.store(false, SeqCst);
+        drop(other);
+        assert_eq!(pollster::block_on(writer.write(b"bytes")).unwrap(), 5);
+        assert_eq!(pollster::block_on(reader.read(&mut buf)).unwrap(), 5);
+        assert_eq!(&buf, b"bytes");
+        futures_work(engine, &path);
+    });
+    drop(waker);
+}
+
 /// The future takes its permit of the engine in the poll that drops its waker.
 #[test]
 fn a_waker_that_panics_when_it_is_dropped_loses_no_permit() {

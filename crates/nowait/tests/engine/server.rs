@@ -9,6 +9,7 @@ use nowait::OpenOptions;
 use nowait::StatxMask;
 use nowait::engine::Options;
 use nowait::read::Cached;
+use nowait::residency::Reason;
 use slowdisk::{Asked, Mount, ServedFile};
 
 use crate::common::backends::backends;
@@ -84,6 +85,26 @@ fn an_open_and_a_close_do_not_wait_for_a_server_in_the_calling_thread() {
                 waits.none(&format!("{backend}: close"));
             }
         }
+    });
+}
+
+#[test]
+fn a_file_of_a_server_that_is_to_leave_the_cache_is_not_asked_about() {
+    slowdisk::require!(slowdisk::available());
+    each_place(|path, waits| {
+        let engine = Options::new().build().unwrap();
+        let mut options = OpenOptions::new();
+        options.read(true).keep_cache(true).engine(&engine);
+        let file = pollster::block_on(options.open(path)).unwrap();
+        waits.none("open");
+        assert_eq!(file.keeps_cache(), Err(Reason::Served));
+        for offset in [0, LEN as u64 - 50] {
+            let done = pollster::block_on(file.read_at(vec![0; 50], offset));
+            assert_eq!(done.into_result().unwrap().1, pattern(offset, 50));
+            waits.none("read");
+        }
+        pollster::block_on(file.close()).unwrap();
+        waits.none("close");
     });
 }
 

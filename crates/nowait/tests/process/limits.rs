@@ -7,16 +7,17 @@ use std::path::Path;
 
 use nowait::engine::{Backend, Options, Submit};
 use nowait::op::{Read, Write, Writev};
-use nowait::{Handle, OpenOptions, RwFlags};
+use nowait::{ErrorKind, Handle, OpenOptions, RwFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::common::backends::backends;
 use crate::common::children::{in_child, role};
-use crate::common::completions::{finish, one, said};
+use crate::common::completions::{finish, one, queued, said};
 use crate::common::drive::Drive;
 use crate::common::files::{pattern, patterned, scratch};
 use crate::common::handles::{handle, handle_rw};
-use crate::common::results::{bytes_of, nothing_for_a_while, one_in_batch, source_of};
+use crate::common::results::{bytes_of, kind, nothing_for_a_while, one_in_batch, source_of};
+use crate::common::terminal::terminal;
 use crate::common::wait::{LONG, wait_until};
 
 pub fn limit(resource: Resource, to: u64) {
@@ -171,6 +172,30 @@ fn few_descriptors_are_left() {
             seen[1] > 0 || backends().len() < 2,
             "enough at last: {seen:?}"
         );
+    });
+}
+
+/// A terminal has no reads with `RWF_NOWAIT`. A worker waits for data in poll(2).
+#[test]
+fn a_read_of_a_terminal_is_stopped_without_a_free_descriptor() {
+    in_children(&["shared threads", "local threads"], |role| {
+        let Some(mut engine) = engine(role, Options::new()) else {
+            return;
+        };
+        let (other_end, programs_end) = terminal();
+        let terminal = Handle::new(programs_end).unwrap();
+        let free = (0..1000).find(|fd| !is_open(*fd)).unwrap();
+        limit(Resource::Nofile, free as u64);
+        let read = || Read::stream(&terminal, Box::new(vec![0u8; 10]));
+        let ticket = queued(&mut *engine, read());
+        nothing_for_a_while(&mut *engine);
+        engine.cancel(ticket);
+        let stopped = finish(&mut *engine, 1).remove(0);
+        assert_eq!(kind(&stopped), ErrorKind::Cancelled);
+        queued(&mut *engine, read());
+        rustix::io::write(&other_end, b"x\n").unwrap();
+        let done = finish(&mut *engine, 1).remove(0);
+        assert_eq!(said(&done), Ok(2));
     });
 }
 

@@ -20,15 +20,18 @@ mod common {
     pub mod results;
     pub mod sandbox;
     pub mod shared_engine;
+    pub mod terminal;
     pub mod wait;
 }
 
 mod denied_ring;
 mod errnos;
 mod failing;
+mod false_end;
 mod fork;
 mod fork_borrowed;
 mod fork_load;
+mod interrupted;
 mod limits;
 mod process_one;
 mod scarce;

@@ -272,11 +272,14 @@ fn a_read_of_several_pages_knows_which_were_cached() {
     for mode in [Mode::Eager, Mode::Strict] {
         each(Options::new().mode(mode), |engine| {
             let path = rig.cold("several");
-            let open = with_cached_pages(&path, &[4, 5, 9, 20, 33]);
+            let open = with_cached_pages(&path, &[4, 5, 9, 20, 25, 28, 33]);
             // Offset and length in bytes, and how many of them are cached.
             for (at, len, cached) in [
                 (PAGE * 4, PAGE * 16, PAGE * 3),
                 (PAGE * 20 + 100, PAGE * 2, PAGE - 100),
+                // The bytes of one page, in two pages.
+                (PAGE * 24 + 2048, PAGE, PAGE - 2048),
+                (PAGE * 28 + 2048, PAGE, PAGE - 2048),
                 (PAGE * 32, PAGE + 700, 700),
                 (PAGE * 40, PAGE * 16, 0),
                 (PAGE * 62, PAGE * 16, 0),

@@ -136,7 +136,7 @@ fn drive(mut ring: Ring, core: &Core, inbox: &Inbox, pools: &Pools) {
     let mut out = |out: Returned| match out {
         Returned::Done(request, outcome) => {
             if let Some(dropped) = request.deliver(core, outcome) {
-                pools.of(Class::Call).discard(dropped);
+                pools.discard(dropped);
             }
         }
         Returned::Worker(request) => pools.push(request),

@@ -3,10 +3,10 @@
 //! A worker that reads a pipe does not sleep in read(2), because only data ends that sleep. It
 //! tries without waiting, then waits in poll(2) for the file and for an eventfd of this read.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 
 use crate::error::ErrorKind;
 use crate::handle::Handle;
@@ -77,7 +77,7 @@ impl Stop {
         loop {
             self.wait(Some(&file))?;
             let _alone = file.lock_poll();
-            let now = rustix::time::Timespec::default();
+            let now = Timespec::default();
             if poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(&now)) != Ok(0) {
                 return kind.run();
             }
@@ -87,26 +87,35 @@ impl Stop {
     /// Waits until the file is readable. Returns ECANCELED if the read is stopped first.
     fn wait(&self, file: Option<&Handle>) -> Result<(), Errno> {
         let Some(file) = file else { return Ok(()) };
-        let Ok(event) = eventfd(EventfdFlags::NONBLOCK) else {
-            // No descriptor is available: this wait cannot be stopped.
-            return Ok(());
-        };
-        let event = Arc::new(event);
-        lock(&self.0).event = Some(event.clone());
-        let ended = loop {
-            if self.why().is_some() {
-                break Err(Errno::CANCELED);
-            }
-            let mut both = [
-                PollFd::new(file, PollFlags::IN),
-                PollFd::new(&*event, PollFlags::IN),
-            ];
-            let polled = poll(&mut both, None);
-            if polled != Err(Errno::INTR) && both[1].revents().is_empty() {
-                break Ok(());
-            }
-        };
+        let event = eventfd(EventfdFlags::NONBLOCK).ok().map(Arc::new);
+        lock(&self.0).event.clone_from(&event);
+        let ended = self.wait_for(file, event.as_deref());
         lock(&self.0).event = None;
         ended
+    }
+
+    /// The same with the eventfd of [`ask`](Stop::ask). Without one, because there are too many open
+    /// files, it looks from time to time if the read is to be stopped.
+    fn wait_for(&self, file: &Handle, event: Option<&OwnedFd>) -> Result<(), Errno> {
+        const PAUSE: Timespec = Timespec {
+            tv_sec: 0,
+            tv_nsec: 100_000_000,
+        };
+        let stop = event.map_or(file.as_fd(), AsFd::as_fd);
+        let mut both = [file.as_fd(), stop].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let (count, limit) = match event {
+            Some(_) => (2, None),
+            None => (1, Some(&PAUSE)),
+        };
+        loop {
+            if self.why().is_some() {
+                return Err(Errno::CANCELED);
+            }
+            let polled = poll(&mut both[..count], limit);
+            let is_over = !matches!(polled, Ok(0) | Err(Errno::INTR));
+            if is_over && both[1].revents().is_empty() {
+                return Ok(());
+            }
+        }
     }
 }
