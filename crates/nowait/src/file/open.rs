@@ -354,11 +354,12 @@ impl Open {
         let options = &self.options;
         if matches!(self.state, Opening::New) {
             if options.only_reads()
-                && let Some(Ok((fd, metadata))) = open_cached(&self.path)
+                && let Some(Ok(opened)) = open_cached(&self.path)
             {
                 let engine = options.on()?;
                 let mode = Some(options.mode_on(&engine));
-                let handle = Handle::of_opened(fd, &metadata, Some(self.path.clone()), mode)?;
+                let handle = opened.into_handle(Some(self.path.clone()), mode);
+                let handle = handle.map_err(|errno| Error::os("open", errno))?;
                 return Poll::Ready(options.take_in(handle, engine));
             }
             self.state = self.begin()?;
