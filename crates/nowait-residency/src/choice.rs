@@ -63,6 +63,23 @@ pub(crate) fn choose(fd: BorrowedFd<'_>) -> Result<SourceChoice, Errno> {
     }
 }
 
+/// Chooses the source of a regular file of overlayfs that is open for reading only and had this change time before it was
+/// opened.
+///
+/// # Errors
+/// Those of [`choose`].
+pub(crate) fn choose_layered(
+    fd: BorrowedFd<'_>,
+    changed_before: (i64, i64),
+) -> Result<SourceChoice, Errno> {
+    let shape = stat::shape(fd)?;
+    match Mapped::of_opened(fd, &shape, changed_before).map(Mapped::checked) {
+        Ok(Ok(mapped)) => Ok(SourceChoice::Mincore(mapped)),
+        Ok(Err(reason)) => Ok(SourceChoice::Unavailable(reason)),
+        Err(failed) => Ok(SourceChoice::Unavailable(failed.into())),
+    }
+}
+
 /// A mapping of the file, if mincore(2) is correct for it.
 fn believed(
     fd: BorrowedFd<'_>,

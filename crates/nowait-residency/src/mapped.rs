@@ -121,13 +121,33 @@ impl From<Failed> for Reason {
 impl Mapped {
     /// Maps a file, also if mincore(2) is wrong for it. `layered` is true if it lies on overlayfs.
     pub(crate) fn new(fd: BorrowedFd<'_>, shape: &Shape, layered: bool) -> Result<Mapped, Failed> {
-        let kept = Arc::new(RwLock::new(Some(Current::new(fd, shape, layered)?)));
+        Ok(Mapped::keep(Current::new(fd, shape, layered)?, layered))
+    }
+
+    /// As [`new`](Mapped::new), for a file of overlayfs that is open for reading only and had this change time before it
+    /// was opened. It is not opened again to be mapped, if it was not copied up since.
+    pub(crate) fn of_opened(
+        fd: BorrowedFd<'_>,
+        shape: &Shape,
+        changed_before: (i64, i64),
+    ) -> Result<Mapped, Failed> {
+        if changed_before != shape.changed || !is_past(shape.changed) {
+            return Mapped::new(fd, shape, true);
+        }
+        let mut mapping = MappedRange::at_end(fd, shape.size, false)?;
+        mapping.reopens = true;
+        let valid = Valid::While(shape.changed);
+        Ok(Mapped::keep(Current { mapping, valid }, true))
+    }
+
+    fn keep(current: Current, layered: bool) -> Mapped {
+        let kept = Arc::new(RwLock::new(Some(current)));
         count(&kept);
-        Ok(Mapped {
+        Mapped {
             kept,
             layered,
             checked: false,
-        })
+        }
     }
 
     /// Returns this mapping if mincore is correct for it.

@@ -15,13 +15,15 @@ use crate::handle::registered::{OpenFile, Slot};
 use crate::kernel::alignment::Alignment;
 use crate::kernel::filesystem::Filesystem;
 use crate::kernel::support::SupportCell;
-use crate::metadata::Metadata;
 use crate::policy::false_misses::FalseMisses;
 use crate::policy::history::History;
 use crate::policy::mode::Mode;
 use crate::policy::readahead::Readahead;
-use crate::sys;
+#[cfg(feature = "tokio")]
+use crate::sys::stat::FilesystemId;
+use crate::sys::stat::Known;
 use crate::sys::sync::{Mutex, MutexGuard, lock};
+use crate::sys::{self, Errno};
 use nowait_residency::Probe;
 use nowait_residency::magic;
 use nowait_residency::source_cache::SourceCache;
@@ -67,6 +69,8 @@ struct Inner {
     residency: SourceCache,
     /// True if FADV_RANDOM was set on the file.
     fadv_random: AtomicBool,
+    /// True if the descriptor has O_NONBLOCK, which rings honour, and only because it was opened so.
+    opened_nonblocking: AtomicBool,
     /// Serializes poll(2) and the read after it, so that no other reader takes the data.
     poll_lock: Mutex<()>,
     path: Option<Arc<Path>>,
@@ -95,8 +99,8 @@ impl Handle {
 
     /// Converts a descriptor, with the path it was opened by and its own mode.
     pub(crate) fn with(fd: OwnedFd, path: Option<Arc<Path>>, mode: Option<Mode>) -> Result<Handle> {
-        match properties(&fd) {
-            Ok((identity, flags)) => Ok(Handle::known(fd, identity, flags, path, mode)),
+        match Properties::of(&fd) {
+            Ok(properties) => Ok(Handle::known(fd, properties, path, mode)),
             Err(errno) => Err(Error::os("open", errno).on(path.as_ref())),
         }
     }
@@ -110,8 +114,8 @@ impl Handle {
     ) -> Result<Handle, OwnedFd> {
         let known = sys::stat::known(fd.as_fd()).ok();
         let known = known.filter(Filesystem::is_identified_at_once);
-        match known.map(|file| properties_of(&fd, &file)) {
-            Some(Ok((identity, flags))) => Ok(Handle::known(fd, identity, flags, path, mode)),
+        match known.map(|file| Properties::of_known(&fd, file)) {
+            Some(Ok(properties)) => Ok(Handle::known(fd, properties, path, mode)),
             // A worker returns the error.
             Some(Err(_)) | None => Err(fd),
         }
@@ -123,63 +127,73 @@ impl Handle {
     /// # Errors
     /// As [`new`](Handle::new).
     pub fn try_new(fd: OwnedFd, mode: Option<Mode>) -> Result<Handle, (Error, OwnedFd)> {
-        match properties(&fd) {
-            Ok((identity, flags)) => Ok(Handle::known(fd, identity, flags, None, mode)),
+        match Properties::of(&fd) {
+            Ok(properties) => Ok(Handle::known(fd, properties, None, mode)),
             Err(errno) => Err((Error::os("open", errno), fd)),
         }
     }
 
-    /// Converts the descriptor of a regular file that was just opened by [`open_cached`], for reading
-    /// and without further flags.
-    ///
-    /// [`open_cached`]: crate::file::open_cached
-    ///
-    /// # Errors
-    /// The errors of fstatfs(2).
+    /// Converts the descriptor of a regular file of this filesystem that is open for reading, and without
+    /// further flags.
     pub(crate) fn of_opened(
         fd: OwnedFd,
-        metadata: &Metadata,
+        file: Known,
+        filesystem: Arc<Filesystem>,
         path: Option<Arc<Path>>,
         mode: Option<Mode>,
-    ) -> Result<Handle> {
-        match sys::stat::identity_of(fd.as_fd(), &metadata.known()) {
-            Ok(identity) => Ok(Handle::known(fd, identity, OFlags::RDONLY, path, mode)),
-            Err(errno) => Err(Error::os("open", errno).on(path.as_ref())),
+    ) -> Handle {
+        let properties = Properties {
+            file,
+            filesystem,
+            flags: OFlags::RDONLY,
+            syncs: false,
+        };
+        Handle::known(fd, properties, path, mode)
+    }
+
+    /// The same file of overlayfs, which had this change time before it was opened. The handle must not have clones yet.
+    pub(crate) fn changed_before(mut self, time: (i64, i64)) -> Handle {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.residency = SourceCache::of_layered(time);
         }
+        self
     }
 
     /// Converts any descriptor. If its type cannot be determined, it counts as not regular: nothing
     /// is tried on it, and calls return the kernel's errors.
     #[cfg(feature = "tokio")]
     pub(crate) fn of_any(fd: OwnedFd) -> Handle {
-        let identity = sys::stat::identity(fd.as_fd()).unwrap_or_default();
-        let flags = sys::stat::flags(fd.as_fd()).unwrap_or(OFlags::empty());
-        Handle::known(fd, identity, flags, None, None)
+        let properties = Properties::of(&fd).unwrap_or_else(|_| Properties::unknown(&fd));
+        Handle::known(fd, properties, None, None)
     }
 
     fn known(
         fd: OwnedFd,
-        identity: sys::stat::Identity,
-        flags: OFlags,
+        properties: Properties,
         path: Option<Arc<Path>>,
         mode: Option<Mode>,
     ) -> Handle {
-        let filesystem = Filesystem::of(&identity);
+        let Properties {
+            file,
+            filesystem,
+            flags,
+            syncs,
+        } = properties;
         let direct = flags.contains(OFlags::DIRECT);
         let alignment = if direct { Alignment::of(&fd) } else { Ok(None) };
         let alignment = alignment.ok().flatten().map(Box::new);
-        let seekable = identity.regular || sys::stat::is_seekable(fd.as_fd());
+        let seekable = file.is_regular() || sys::stat::is_seekable(fd.as_fd());
         let may_try = !direct && !filesystem.is_memory() && mode != Some(Mode::Strict);
         let inner = Arc::new(Inner {
-            regular: identity.regular,
-            ordinary: identity.regular && may_try,
-            unbounded: !identity.bounded || filesystem.is_in_kernel(),
+            regular: file.is_regular(),
+            ordinary: file.is_regular() && may_try,
+            unbounded: !file.is_bounded() || filesystem.is_in_kernel(),
             seekable,
             fits_ring: seekable && filesystem.magic() != magic::FUSE,
             direct,
-            served: filesystem.is_served(identity.looks_local),
+            served: filesystem.is_served(file.looks_local),
             // O_DSYNC is one of the two bits of O_SYNC.
-            syncs: flags.intersects(OFlags::SYNC) || identity.syncs,
+            syncs: flags.intersects(OFlags::SYNC) || syncs,
             alignment,
             unaligned: false,
             mode,
@@ -191,6 +205,7 @@ impl Handle {
             readahead: Readahead::default(),
             residency: SourceCache::default(),
             fadv_random: AtomicBool::new(false),
+            opened_nonblocking: AtomicBool::new(false),
             poll_lock: Mutex::new(()),
             fd,
             path,
@@ -248,6 +263,16 @@ impl Handle {
         self
     }
 
+    /// The same open file, whose descriptor has O_NONBLOCK. The flag is cleared before a ring uses the file. The
+    /// handle must not have clones yet, and is not given to the program, which would see the flag.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn opened_nonblocking(mut self) -> Handle {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            *inner.opened_nonblocking.get_mut() = true;
+        }
+        self
+    }
+
     /// The alignment of the buffer for unaligned reads, if such reads are permitted.
     pub(crate) fn bounce_alignment(&self) -> Option<Alignment> {
         let needed = || self.alignment().unwrap_or(Alignment::SAFE);
@@ -277,6 +302,15 @@ impl Handle {
     #[inline]
     pub(crate) fn fits_ring(&self) -> bool {
         self.0.fits_ring
+            && (!self.0.opened_nonblocking.load(Relaxed) || self.clear_nonblock().is_ok())
+    }
+
+    /// Clears the O_NONBLOCK with which the descriptor was opened.
+    #[cold]
+    fn clear_nonblock(&self) -> Result<(), Errno> {
+        rustix::fs::fcntl_setfl(&self.0.fd, OFlags::empty())?;
+        self.0.opened_nonblocking.store(false, Relaxed);
+        Ok(())
     }
 
     /// Returns true if O_NONBLOCK is set now. Every holder of the open file can change it.
@@ -480,19 +514,45 @@ impl Handle {
     }
 }
 
-/// The properties of an open file that a handle stores.
-fn properties(fd: &OwnedFd) -> Result<(sys::stat::Identity, OFlags), sys::Errno> {
-    properties_of(fd, &sys::stat::known(fd.as_fd())?)
+/// The properties of an open file of which a handle is made.
+struct Properties {
+    file: Known,
+    filesystem: Arc<Filesystem>,
+    flags: OFlags,
+    /// True if the filesystem is mounted with the option `sync`. Not asked for if the file is open for reading
+    /// only.
+    syncs: bool,
 }
 
-fn properties_of(
-    fd: &OwnedFd,
-    file: &sys::stat::Known,
-) -> Result<(sys::stat::Identity, OFlags), sys::Errno> {
-    Ok((
-        sys::stat::identity_of(fd.as_fd(), file)?,
-        sys::stat::flags(fd.as_fd())?,
-    ))
+impl Properties {
+    fn of(fd: &OwnedFd) -> Result<Properties, Errno> {
+        Properties::of_known(fd, sys::stat::known(fd.as_fd())?)
+    }
+
+    fn of_known(fd: &OwnedFd, file: Known) -> Result<Properties, Errno> {
+        let flags = sys::stat::flags(fd.as_fd())?;
+        let (filesystem, syncs) = if flags & OFlags::RWMODE == OFlags::RDONLY {
+            (Filesystem::of(fd.as_fd(), &file)?, false)
+        } else {
+            Filesystem::asked(fd.as_fd(), &file)?
+        };
+        Ok(Properties {
+            file,
+            filesystem,
+            flags,
+            syncs,
+        })
+    }
+
+    #[cfg(feature = "tokio")]
+    fn unknown(fd: &OwnedFd) -> Properties {
+        Properties {
+            file: Known::nothing(),
+            filesystem: Filesystem::with_id(FilesystemId::default()),
+            flags: sys::stat::flags(fd.as_fd()).unwrap_or(OFlags::empty()),
+            syncs: false,
+        }
+    }
 }
 
 impl AsFd for Handle {

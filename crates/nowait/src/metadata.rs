@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, StatxFlags, StatxTimestamp};
 
 use crate::error::{Error, Result};
 use crate::sys::retry;
-use crate::sys::stat::Known;
+use crate::sys::stat::{Known, MNT_ID_UNIQUE};
 
 bitflags::bitflags! {
     /// The fields of a file's [`Metadata`] to ask for: `STATX_*` of statx(2). A filesystem may fill
@@ -151,6 +151,13 @@ pub struct Metadata(rustix::fs::Statx);
 
 impl Metadata {
     pub(crate) fn new(statx: rustix::fs::Statx) -> Metadata {
+        Metadata(statx)
+    }
+
+    /// From a result of statx(2) that was asked for [`MNT_ID_UNIQUE`], without the mount.
+    pub(crate) fn without_mount(mut statx: rustix::fs::Statx) -> Metadata {
+        statx.stx_mask &= !(MNT_ID_UNIQUE | StatxFlags::MNT_ID).bits();
+        statx.stx_mnt_id = 0;
         Metadata(statx)
     }
 

@@ -4,8 +4,8 @@
 //! each file that is not cached. [`read_files()`] opens and reads many files at the same time, in
 //! batches, on the engine's workers. Files in the page cache are read without waiting for the
 //! device, also while others wait for it: as long as the limits permit, on filesystems whose
-//! files open without waiting (ext4, xfs, f2fs). On other filesystems all files are read in the
-//! same way.
+//! files open without waiting (ext4, xfs, f2fs; btrfs and tmpfs since Linux 6.8) and that support
+//! `RWF_NOWAIT`. On other filesystems all files are read in the same way.
 //!
 //! ```
 //! let mut lines = 0;

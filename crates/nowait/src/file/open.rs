@@ -204,7 +204,8 @@ impl OpenOptions {
 
     /// Opens the file on the engine: openat2(2). If a regular file is opened for reading only and
     /// its path is cached, no engine is needed, and the future is ready at the first poll. This
-    /// needs ext4, xfs or f2fs, and Linux 5.12 or newer.
+    /// needs Linux 5.12 and ext4, xfs or f2fs; or Linux 6.8 and btrfs, tmpfs or overlayfs with local
+    /// layers. A file of the same mount must have been opened before.
     pub fn open(&self, path: impl AsRef<Path>) -> Open {
         Open {
             options: self.clone(),
@@ -355,11 +356,12 @@ impl Open {
         let options = &self.options;
         if matches!(self.state, Opening::New) {
             if options.only_reads()
-                && let Some(Ok((fd, metadata))) = open_cached(&self.path)
+                && let Some(Ok(opened)) = open_cached(&self.path)
             {
                 let engine = options.on()?;
                 let mode = Some(options.mode_on(&engine));
-                let handle = Handle::of_opened(fd, &metadata, Some(self.path.clone()), mode)?;
+                let handle = opened.into_handle(Some(self.path.clone()), mode);
+                let handle = handle.map_err(|errno| Error::os("open", errno))?;
                 return Poll::Ready(options.take_in(handle, engine));
             }
             self.state = self.begin()?;

@@ -1,5 +1,6 @@
 //! A mounted filesystem: its type, its device, and the calls that it was found not to support.
 
+mod overlay;
 mod table;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -22,6 +23,8 @@ pub struct Filesystem {
     mounts: [AtomicU64; 16],
     /// The number of mounts that were added to `mounts`.
     next_mount: AtomicUsize,
+    /// See [`overlay::opens_layers_at_once`]. It is set before the first mount of an overlayfs is added.
+    layers_open_at_once: OnceBox<bool>,
 }
 
 /// The least value of [`Filesystem::max_readahead`].
@@ -76,6 +79,7 @@ impl Filesystem {
             max_readahead: OnceBox::new(),
             mounts: Default::default(),
             next_mount: AtomicUsize::new(0),
+            layers_open_at_once: OnceBox::new(),
         }
     }
 

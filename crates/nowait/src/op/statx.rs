@@ -15,7 +15,7 @@ use crate::kernel::filesystem::Filesystem;
 use crate::metadata::{Metadata, StatxMask};
 use crate::sys::Errno;
 use crate::sys::resolve::resolve_cached;
-use crate::sys::stat::known;
+use crate::sys::stat::{Known, MNT_ID_UNIQUE, in_memory, known};
 
 /// Gets a file's metadata: statx(2) (Linux 4.11).
 #[derive(Debug)]
@@ -70,8 +70,8 @@ impl Statx {
     /// not cached (`RESOLVE_CACHED`, openat2(2), Linux 5.12), the filesystem may ask a device or a
     /// server, or the flags have `AT_STATX_FORCE_SYNC`. Then an engine makes it.
     ///
-    /// ext4, xfs and f2fs answer from memory after a file on them was opened. overlayfs does, too, if
-    /// its layers are local. By path it needs Linux 6.8.
+    /// ext4, xfs and f2fs answer from memory after a file on them was opened. btrfs and tmpfs do, too,
+    /// and overlayfs if its layers are local. By path that needs Linux 6.8.
     ///
     /// # Errors
     /// ENOENT, if the kernel's cache of names says so; the errors of statx(2) of an open file.
@@ -114,8 +114,16 @@ impl Statx {
             Err(Errno::NOENT) => return Some(Err(failed(Errno::NOENT))),
             Err(_) => return None,
         };
-        let file = known(found.as_fd()).ok()?;
-        Filesystem::stats_in_memory(&file).then(|| statx(found.as_fd()))
+        let stat = in_memory(found.as_fd(), inner.mask).ok()?;
+        if !Filesystem::stats_in_memory(&Known::of(&stat)) {
+            return None;
+        }
+        // The kernel has one field for both IDs of a mount.
+        let asks_for_mount = inner.mask.intersects(MNT_ID_UNIQUE | StatxFlags::MNT_ID);
+        Some(match asks_for_mount || !inner.flags.is_empty() {
+            true => statx(found.as_fd()),
+            false => Ok(Metadata::without_mount(stat)),
+        })
     }
 
     /// The metadata, if the operation succeeded.

@@ -42,9 +42,9 @@ pub enum Cached {
 ///
 /// # Cost
 /// A file on overlayfs is mapped for each call, which takes about 20 microseconds.
-/// [`try_cached`](super::try_cached) keeps the mapping. The type of the filesystem is asked for in
-/// each call, where `RWF_NOWAIT` is refused: on NFS and FUSE, fstatfs(2) waits for the server.
-/// [`try_cached`](super::try_cached) does not ask.
+/// [`try_cached`](super::try_cached) keeps the mapping. Where `RWF_NOWAIT` is refused, the type of the
+/// filesystem is asked for, once for each mount, and in each call before Linux 6.8: on NFS and FUSE,
+/// fstatfs(2) waits for the server. [`try_cached`](super::try_cached) does not ask.
 ///
 /// # Errors
 /// EBADF, EFAULT, and EINVAL (also for a range beyond `i64`). Any other errno counts as
@@ -80,12 +80,12 @@ fn cached_after(
 ) -> Result<Cached> {
     match attempt_of(fd, got, space.len(), Some(offset)) {
         Attempt::Refused(errno) => {
-            let Ok(identity) = stat::identity(fd) else {
+            let known = stat::known(fd).and_then(|file| Ok((Filesystem::of(fd, &file)?, file)));
+            let Ok((filesystem, file)) = known else {
                 return answer(Attempt::Refused(errno));
             };
-            let filesystem = Filesystem::of(&identity);
-            let is_local = !filesystem.is_served(identity.looks_local);
-            let coverage = if !identity.regular || !is_local || filesystem.is_in_kernel() {
+            let is_local = !filesystem.is_served(file.looks_local);
+            let coverage = if !file.is_regular() || !is_local || filesystem.is_in_kernel() {
                 Coverage::Unknown(Reason::NotAFile)
             } else if filesystem.is_memory() {
                 Coverage::Full

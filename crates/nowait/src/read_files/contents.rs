@@ -9,7 +9,7 @@
 //! device may have an effect.
 
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use crate::file::{hold_regular, open_cached_regular, open_held_regular};
 use crate::kernel::filesystem::Filesystem;
 use crate::metadata::Metadata;
 use crate::read::{self, Cached};
+use crate::sys::Errno;
 use crate::sys::cast::to_usize;
 use crate::sys::reopen::Descriptors;
 use crate::sys::retry;
-use crate::sys::{self, Errno};
 use nowait_residency::windows::{FileWindows, Span, Use};
 use nowait_residency::{Answer, Probe};
 
@@ -96,15 +96,15 @@ pub(super) fn cached(
     descriptors: &Descriptors,
     keep_cache: bool,
 ) -> Outcome {
-    let Some(Ok((fd, metadata))) = open_cached_regular(&path, descriptors) else {
+    let Some(Ok(opened)) = open_cached_regular(&path, descriptors) else {
         return Outcome::Not(path, None);
     };
-    let size = metadata.len();
+    let size = opened.size;
     if size > reserved {
         return Outcome::Not(path, Some(size));
     }
     // A read that fails would start readahead.
-    if keep_cache && lacks_pages(&fd, size) {
+    if keep_cache && lacks_pages(opened.as_fd(), size) {
         return Outcome::Not(path, Some(size));
     }
     let Ok(mut bytes) = room(to_usize(size)) else {
@@ -112,15 +112,20 @@ pub(super) fn cached(
     };
     // One more byte, so that the read is short at the end of the file.
     bytes.resize(to_usize(size) + 1, 0);
-    match read::cached_by_nowait(&fd, &mut bytes[..], 0) {
+    match read::cached_by_nowait(&opened, &mut bytes[..], 0) {
         Ok(Cached::All(n)) if n as u64 <= size => {
+            opened.filesystem.nowait_read.worked();
             bytes.truncate(n);
             Outcome::Read(Ok(FileContents {
                 path,
                 bytes,
-                metadata: Box::new(metadata),
+                metadata: Box::new(opened.metadata),
                 cached: true,
             }))
+        }
+        Ok(Cached::Unsupported(_)) => {
+            opened.filesystem.nowait_read.refused_once();
+            Outcome::Not(path, Some(size))
         }
         _ => Outcome::Not(path, Some(size)),
     }
@@ -167,7 +172,7 @@ fn whole(
     }
     let fd = open(path, &held, descriptors).map_err(failed)?;
     drop(held);
-    remember(&fd, &metadata);
+    Filesystem::remember(fd.as_fd(), &metadata.known());
     let _kept = keep_cache.then(|| UncachedFile::begin(&fd, size)).flatten();
     let bytes = to_end(&fd, size, reserved).map_err(failed)?;
     Ok(bytes.map(|bytes| (bytes, metadata)))
@@ -207,8 +212,8 @@ impl Drop for UncachedFile<'_> {
 }
 
 /// Returns true if the kernel reports that not all of the file is in the page cache.
-fn lacks_pages(fd: &OwnedFd, size: u64) -> bool {
-    let resident = Probe::new(fd).and_then(|probe| probe.is_resident(0, size));
+fn lacks_pages(fd: BorrowedFd<'_>, size: u64) -> bool {
+    let resident = Probe::new(&fd).and_then(|probe| probe.is_resident(0, size));
     resident.ok().and_then(Answer::known) == Some(false)
 }
 
@@ -220,17 +225,6 @@ fn open(path: &Path, held: &OwnedFd, descriptors: &Descriptors) -> Result<OwnedF
         // The file has a lease.
         Err(Errno::AGAIN) => open(OFlags::RDONLY),
         other => other,
-    }
-}
-
-/// Records the filesystem of a file, so that its other files can be opened by [`cached`].
-fn remember(fd: &OwnedFd, metadata: &Metadata) {
-    let file = metadata.known();
-    if rustix::fs::major(file.device) != 0
-        && !Filesystem::opens_at_once(&file)
-        && let Ok(identity) = sys::stat::identity_of(fd.as_fd(), &file)
-    {
-        Filesystem::of(&identity);
     }
 }
 

@@ -8,24 +8,6 @@ use rustix::fs::{AtFlags, FileType, Statx, StatxAttributes, StatxFlags};
 use super::Errno;
 pub(crate) use nowait_residency::sys::stat::{flags, magic, size};
 
-/// The results of statx(2) and fstatfs(2) for an open file, queried once.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Identity {
-    /// True for a regular file.
-    pub regular: bool,
-    /// True if reads and writes wait at most for a device: a regular file, a directory or a block
-    /// device.
-    pub bounded: bool,
-    /// True if the filesystem is mounted with the option `sync`: each write waits for the device.
-    pub syncs: bool,
-    /// The filesystem of the file.
-    pub filesystem: FilesystemId,
-    /// The mount of the file: see [`Known::mount`].
-    pub mount: Option<u64>,
-    /// See [`Known::looks_local`].
-    pub looks_local: bool,
-}
-
 /// A mounted filesystem. The device number is not sufficient, because the kernel reuses the numbers
 /// of unmounted tmpfs, overlayfs and btrfs filesystems.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -38,29 +20,13 @@ pub(crate) struct FilesystemId {
     pub id: u64,
 }
 
-/// Queries the type and the filesystem of a descriptor. Waits for a server, if the filesystem asks one
-/// in fstatfs(2).
-pub(crate) fn identity(fd: BorrowedFd<'_>) -> Result<Identity, Errno> {
-    identity_of(fd, &known(fd)?)
-}
-
-/// The same for a descriptor whose type and device are known.
-pub(crate) fn identity_of(fd: BorrowedFd<'_>, file: &Known) -> Result<Identity, Errno> {
+/// The filesystem of an open file, and true if each write waits for the device, because the filesystem is
+/// mounted with the option `sync`: fstatfs(2), which on NFS and FUSE waits for the server.
+pub(crate) fn filesystem(fd: BorrowedFd<'_>, file: &Known) -> Result<(FilesystemId, bool), Errno> {
     let statfs = rustix::fs::fstatfs(fd)?;
-    let bounded = [
-        FileType::RegularFile,
-        FileType::Directory,
-        FileType::BlockDevice,
-    ];
-    Ok(Identity {
-        regular: file.kind == FileType::RegularFile,
-        bounded: bounded.contains(&file.kind),
-        // `ST_SYNCHRONOUS`. The type of the flags depends on the C library.
-        syncs: statfs.f_flags & 16 != 0,
-        filesystem: FilesystemId::new(file.device, &statfs),
-        mount: file.mount,
-        looks_local: file.looks_local,
-    })
+    // `ST_SYNCHRONOUS`. The type of the flags depends on the C library.
+    let syncs = statfs.f_flags & 16 != 0;
+    Ok((FilesystemId::new(file.device, &statfs), syncs))
 }
 
 impl FilesystemId {
@@ -100,6 +66,28 @@ pub(crate) struct Known {
 pub(crate) const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 impl Known {
+    /// A file of which nothing is known.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn nothing() -> Known {
+        Known {
+            kind: FileType::Unknown,
+            device: 0,
+            mount: None,
+            looks_local: false,
+        }
+    }
+
+    pub(crate) fn is_regular(&self) -> bool {
+        self.kind == FileType::RegularFile
+    }
+
+    /// Returns true if reads and writes wait at most for a device: those of regular files, directories and
+    /// block devices.
+    pub(crate) fn is_bounded(&self) -> bool {
+        let others = [FileType::Directory, FileType::BlockDevice];
+        self.is_regular() || others.contains(&self.kind)
+    }
+
     /// From a result of statx(2) that was asked for [`MNT_ID_UNIQUE`].
     pub(crate) fn of(stat: &Statx) -> Known {
         let has = |field: StatxFlags| stat.stx_mask & field.bits() != 0;
@@ -115,14 +103,20 @@ impl Known {
     }
 }
 
-/// Queries the type of a file, its device and its mount (statx(2)), as far as they are known without
-/// asking a server. Where a sandbox denies statx(2), fstat(2) has the type and the device.
-pub(crate) fn known(fd: BorrowedFd<'_>) -> Result<Known, Errno> {
+/// These fields of the metadata of a file as far as they are known without asking a server (statx(2)), its type and
+/// its mount. SMB waits until changed data is written, if it is asked for the size or the times. `resolve_cached`
+/// returns no file of SMB, whose names are asked for each time.
+pub(crate) fn in_memory(fd: BorrowedFd<'_>, fields: StatxFlags) -> Result<Statx, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let fields = StatxFlags::TYPE | MNT_ID_UNIQUE;
+    rustix::fs::statx(fd, c"", flags, fields | StatxFlags::TYPE | MNT_ID_UNIQUE)
+}
+
+/// Queries the type of a file, its device and its mount, as far as they are known without asking a server.
+/// Where a sandbox denies statx(2), fstat(2) has the type and the device.
+pub(crate) fn known(fd: BorrowedFd<'_>) -> Result<Known, Errno> {
     // Miri's statx(2) has no such fields.
     if !cfg!(miri)
-        && let Ok(stat) = rustix::fs::statx(fd, c"", flags, fields)
+        && let Ok(stat) = in_memory(fd, StatxFlags::empty())
     {
         return Ok(Known::of(&stat));
     }

@@ -167,8 +167,8 @@ impl File {
         stream.set_len(file, size).await
     }
 
-    /// The metadata of the file: fstat(2). The result is ready at the first poll on ext4, xfs, f2fs
-    /// and tmpfs.
+    /// The metadata of the file: fstat(2). The result is ready at the first poll on ext4, xfs, f2fs,
+    /// btrfs and tmpfs.
     ///
     /// # Errors
     /// The errors of fstat(2).

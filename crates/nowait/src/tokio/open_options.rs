@@ -5,7 +5,6 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::budget::in_turn;
-use super::error::as_io;
 use super::file::File;
 use super::worker::on_worker;
 use crate::engine::Engine;
@@ -120,8 +119,7 @@ impl OpenOptions {
         if self.reads && !self.more {
             let open = async { open_cached(path.as_ref()) };
             if let Some(opened) = in_turn(open, |open| open.as_ref().map(|_| 0)).await {
-                let (fd, metadata) = opened?;
-                let handle = Handle::of_opened(fd, &metadata, None, None).map_err(as_io)?;
+                let handle = opened?.into_handle(None, None)?;
                 return Ok(File::on(handle, engine));
             }
         }

@@ -16,7 +16,6 @@ use super::metadata::{self, at_once};
 use super::worker::on_worker;
 use crate::engine::Engine;
 use crate::file::open_cached;
-use crate::handle::Handle;
 use crate::kernel::filesystem::Filesystem;
 use crate::metadata::StatxMask;
 use crate::op::Statx;
@@ -70,12 +69,6 @@ macro_rules! calls {
 calls! {
     /// Copies a file's contents and permission bits, in the kernel if possible: [`std::fs::copy`].
     copy(from, to) -> u64 = std::fs::copy;
-    /// Returns the metadata of a path, without following symbolic links:
-    /// [`std::fs::symlink_metadata`], lstat(2).
-    symlink_metadata(path) -> Metadata = std::fs::symlink_metadata;
-    /// Returns true if the path exists, and an error if that cannot be found out:
-    /// [`std::fs::exists`].
-    try_exists(path) -> bool = std::fs::exists;
     /// Returns the absolute path with all symbolic links resolved: [`std::fs::canonicalize`].
     canonicalize(path) -> PathBuf = std::fs::canonicalize;
     /// Creates a directory: [`std::fs::create_dir`].
@@ -94,33 +87,42 @@ calls! {
     hard_link(original, link) -> () = std::fs::hard_link;
     /// Creates a symbolic link: [`std::os::unix::fs::symlink`].
     symlink(original, link) -> () = std::os::unix::fs::symlink;
-    /// Returns the target of a symbolic link: [`std::fs::read_link`].
-    read_link(path) -> PathBuf = std::fs::read_link;
+}
+
+/// Asks in the calling thread, or else in a worker, by the function of [`std::fs`].
+async fn ask<T: Send + 'static>(
+    path: &Path,
+    in_caller: impl FnOnce(&Path) -> Option<io::Result<T>>,
+    in_worker: fn(&Path) -> io::Result<T>,
+) -> io::Result<T> {
+    match at_once(|| in_caller(path)).await {
+        Some(answer) => answer,
+        None => about(path, in_worker).await,
+    }
 }
 
 /// Reads a file that can be opened in the calling thread without blocking. The engine reads what is
-/// not cached. `None` if it cannot be opened so, is not smaller than the engine's copy limit, or
-/// has grown meanwhile: then a worker reads it.
+/// not cached. `None` if it cannot be opened so, or is larger than the engine's copy limit: then a
+/// worker reads it.
 async fn contents(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let engine = Engine::process()?;
     let read = async {
-        let Some((fd, metadata)) = open_cached(path).transpose()? else {
+        let Some(opened) = open_cached(path).transpose()? else {
             return Ok(None);
         };
-        let size = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
-        if size >= engine.policy().copy_limit {
+        let size = usize::try_from(opened.size).unwrap_or(usize::MAX);
+        if size > engine.policy().copy_limit {
             return Ok(None);
         }
-        let handle = Handle::of_opened(fd, &metadata, None, None).map_err(as_io)?;
-        let file = crate::File::of(handle, engine);
-        // One more byte, so that the read is short at the end of the file.
-        let done = file.read_at(Vec::with_capacity(size + 1), 0).await;
+        let file = crate::File::of(opened.into_private_handle(), engine);
+        // The file had this size after it was opened: a read of all of it need not look for the end.
+        let done = file.read_at(Vec::with_capacity(size), 0).await;
         let Provenance {
             served_by, cached, ..
         } = done.provenance;
         let copied = (served_by == ServedBy::Caller).then_some(cached);
-        let (n, bytes) = done.into_result().map_err(as_io)?;
-        Ok((n <= size).then_some((bytes, copied)))
+        let (_, bytes) = done.into_result().map_err(as_io)?;
+        Ok(Some((bytes, copied)))
     };
     let copied = |read: &io::Result<Option<(_, Option<usize>)>>| read.as_ref().ok()?.as_ref()?.1;
     let read = in_turn(read, copied).await?;
@@ -130,14 +132,14 @@ async fn contents(path: &Path) -> io::Result<Option<Vec<u8>>> {
 /// Opens a file and records its filesystem. Called by a worker.
 fn known(path: &Path) -> io::Result<fs::File> {
     let file = fs::File::open(path)?;
-    if let Ok(identity) = sys::stat::identity(file.as_fd()) {
-        Filesystem::of(&identity);
+    if let Ok(known) = sys::stat::known(file.as_fd()) {
+        Filesystem::remember(file.as_fd(), &known);
     }
     Ok(file)
 }
 
 /// Reads the contents of a file: [`std::fs::read`]. The result is ready at the first poll if the
-/// file [can be opened so](crate::OpenOptions::open), is cached, and is smaller than the engine's
+/// file [can be opened so](crate::OpenOptions::open), is cached, and is not larger than the engine's
 /// copy limit.
 ///
 /// ```
@@ -190,23 +192,49 @@ pub async fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::Re
     about(path, move |path| fs::write(path, contents)).await
 }
 
-/// Returns the metadata of a path, following symbolic links: [`std::fs::metadata`], stat(2). The
-/// result is ready at the first poll if the path is cached, on a filesystem of type ext4, xfs or
-/// f2fs on which a file was opened before.
+/// Returns the metadata of a path, following symbolic links: [`std::fs::metadata`], stat(2).
+///
+/// The result is ready at the first poll if the path is cached, on a filesystem of type ext4, xfs or
+/// f2fs on which a file was opened before. Since Linux 6.8 it is on btrfs and tmpfs, too, and on
+/// overlayfs, if its layers are local.
 ///
 /// # Errors
 /// The errors of [`std::fs::metadata`].
 pub async fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
-    let path = path.as_ref();
-    match at_once(|| metadata::of_path(path)).await {
-        Some(metadata) => metadata,
-        None => about(path, |path| fs::metadata(path)).await,
-    }
+    ask(path.as_ref(), metadata::of_path, |path| fs::metadata(path)).await
+}
+
+/// Returns the metadata of a path, without following a symbolic link at its end:
+/// [`std::fs::symlink_metadata`], lstat(2). The result is ready at the first poll in the cases of
+/// [`metadata`].
+///
+/// # Errors
+/// The errors of [`std::fs::symlink_metadata`].
+pub async fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
+    let in_worker = |path: &Path| fs::symlink_metadata(path);
+    ask(path.as_ref(), metadata::of_link, in_worker).await
+}
+
+/// Returns true if the path exists, and an error if that cannot be found out: [`std::fs::exists`].
+/// The result is ready at the first poll in the cases of [`metadata`].
+///
+/// # Errors
+/// The errors of [`std::fs::exists`].
+pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
+    ask(path.as_ref(), metadata::exists, |path| fs::exists(path)).await
+}
+
+/// Returns the target of a symbolic link: [`std::fs::read_link`]. The result is ready at the first
+/// poll in the cases of [`metadata`], if the filesystem has stored the target in the inode.
+///
+/// # Errors
+/// The errors of [`std::fs::read_link`].
+pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
+    ask(path.as_ref(), metadata::target, |path| fs::read_link(path)).await
 }
 
 /// Returns these fields of the metadata of a path, following symbolic links: statx(2) (Linux 4.11).
 /// (tokio has no such function.) The result is ready at the first poll in the cases of [`metadata`].
-/// It is on overlayfs, too, if its layers are local and a file on it was opened before (Linux 6.8).
 ///
 /// # Errors
 /// The errors of [`std::fs::metadata`].

@@ -13,6 +13,7 @@ use once_cell::race::OnceBox;
 use rustix::fs::{Mode, OFlags};
 
 use super::error::as_io;
+use super::metadata;
 use super::worker::on_worker;
 use crate::engine::Engine;
 use crate::metadata::FileType as Kind;
@@ -120,11 +121,16 @@ impl DirEntry {
         self.ino
     }
 
-    /// Returns the metadata of the entry: fstatat(2). Symbolic links are not followed.
+    /// Returns the metadata of the entry: fstatat(2). Symbolic links are not followed. The result is ready
+    /// at the first poll in the cases of [`metadata`](super::metadata()).
     ///
     /// # Errors
     /// The errors of fstatat(2).
     pub async fn metadata(&self) -> io::Result<Metadata> {
+        let ask = || metadata::of_name(self.directory.as_fd(), &self.name);
+        if let Some(metadata) = metadata::at_once(ask).await {
+            return metadata;
+        }
         let (directory, name) = (self.directory.clone(), self.name.clone());
         let call = move || {
             // Only the standard library's own calls create its metadata type, and they take no

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use nowait::engine::Options;
+use nowait::engine::{Backend, Options};
 use nowait::op::Statx;
 use nowait::residency::{Answer, Probe, Reason, Residency, residency};
 use nowait::{BufResult, Engine, File, Handle, Metadata, Mode, OpenOptions, ServedBy, StatxMask};
@@ -55,7 +55,8 @@ fn each(size: u64, test: impl Fn(&TestMount, &mut Sample, &dyn Fn() -> File)) {
     });
 }
 
-/// Runs a test on overlays that `mounted` makes, in both modes and on both backends.
+/// Runs a test on overlays that `mounted` makes, in both modes and on both backends. Files are opened by blocking calls in
+/// one mode, and in the other by futures, which open files of a known mount in the calling thread.
 fn each_on(
     mounted: impl Fn() -> (TestMount, Sample),
     test: impl Fn(&TestMount, &mut Sample, &dyn Fn(&Path) -> File),
@@ -67,12 +68,13 @@ fn each_on(
             let (mount, mut sample) = mounted();
             let engine = Options::new().backend(backend).build().expect("an engine");
             let open = |path: &Path| {
-                OpenOptions::new()
-                    .read(true)
-                    .cache_mode(mode)
-                    .engine(&engine)
-                    .blocking_open(path)
-                    .expect("open")
+                let mut options = OpenOptions::new();
+                options.read(true).cache_mode(mode).engine(&engine);
+                let blocking = options.blocking_open(path).expect("open");
+                match (backend, mode) {
+                    (Backend::Uring, Mode::Eager) | (Backend::Threads, Mode::Strict) => blocking,
+                    _ => futures_executor::block_on(options.open(path)).expect("open"),
+                }
             };
             test(&mount, &mut sample, &open);
         }

@@ -21,6 +21,7 @@ mod common {
 }
 
 mod bad;
+mod calls;
 mod differential;
 mod file;
 mod ours;

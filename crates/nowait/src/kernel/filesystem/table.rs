@@ -5,18 +5,27 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use nowait_residency::magic;
 
-use super::Filesystem;
+use super::{Filesystem, overlay};
+use crate::sys::Errno;
 use crate::sys::process::PerProcess;
-use crate::sys::stat::{FilesystemId, Identity, Known};
+use crate::sys::stat::{self, FilesystemId, Known};
 
-/// Filesystems whose regular files are opened without I/O after their path is resolved, and whose
-/// fstat(2) reads memory alone.
-const OPEN_AT_ONCE: [u64; 3] = [magic::EXT4, magic::XFS, magic::F2FS];
+/// Filesystems whose regular files are opened for reading without I/O after their path is resolved, and
+/// whose fstat(2) reads memory alone. overlayfs is another one: see [`Filesystem::is_at_once`].
+const OPEN_AT_ONCE: [u64; 6] = [
+    magic::BTRFS,
+    magic::EXT4,
+    magic::F2FS,
+    magic::RAMFS,
+    magic::TMPFS,
+    magic::XFS,
+];
 
 /// The number of filesystems above which those without open files are removed.
 const KEPT: usize = 64;
@@ -59,14 +68,45 @@ fn seen() -> &'static RwLock<Seen> {
 
 // A panic leaves the data under the lock consistent.
 impl Filesystem {
-    /// The learnt properties of the filesystem of an open file. All its files share them.
-    pub(crate) fn of(file: &Identity) -> Arc<Filesystem> {
-        let filesystem = Filesystem::with_id(file.filesystem);
-        filesystem.learn_mount(file.mount);
-        filesystem
+    /// The learnt properties of the filesystem of an open file. All its files share them. Makes no call if
+    /// a file was opened on the same mount before (Linux 6.8), and [`asked`](Filesystem::asked) otherwise.
+    ///
+    /// # Errors
+    /// Those of fstatfs(2).
+    pub(crate) fn of(fd: BorrowedFd<'_>, file: &Known) -> Result<Arc<Filesystem>, Errno> {
+        let is_on = |fs: &Filesystem, mount| fs.device() == file.device && fs.has_mount(mount);
+        match file.mount.and_then(|mount| find(|fs| is_on(fs, mount))) {
+            Some(known) => Ok(known),
+            None => Ok(Filesystem::asked(fd, file)?.0),
+        }
     }
 
-    /// The same without the mount of a file.
+    /// Records the filesystem of an open file, so that its other files are opened at once. Called by workers.
+    pub(crate) fn remember(fd: BorrowedFd<'_>, file: &Known) {
+        // Before Linux 6.8, files on filesystems without a device are not opened at once.
+        let is_useful = file.mount.is_some()
+            || (rustix::fs::major(file.device) != 0 && !Filesystem::opens_at_once(file));
+        if is_useful {
+            let _ = Filesystem::of(fd, file);
+        }
+    }
+
+    /// The filesystem of an open file, and true if it is mounted with the option `sync`, which a remount
+    /// changes: fstatfs(2), which on NFS and FUSE waits for the server. Keeps the mount of the file.
+    ///
+    /// # Errors
+    /// Those of fstatfs(2).
+    pub(crate) fn asked(
+        fd: BorrowedFd<'_>,
+        file: &Known,
+    ) -> Result<(Arc<Filesystem>, bool), Errno> {
+        let (id, syncs) = stat::filesystem(fd, file)?;
+        let filesystem = Filesystem::with_id(id);
+        filesystem.learn_mount(fd, file.mount);
+        Ok((filesystem, syncs))
+    }
+
+    /// The learnt properties of a filesystem.
     pub(crate) fn with_id(id: FilesystemId) -> Arc<Filesystem> {
         let seen = seen().read().unwrap_or_else(PoisonError::into_inner);
         if let Some(filesystem) = seen.filesystems.get(&id) {
@@ -77,22 +117,29 @@ impl Filesystem {
         seen.take_in(id)
     }
 
-    /// Returns true if this regular file, on a block device, can be opened for reading without
-    /// waiting, after its path is resolved. That is the case on known filesystem types on which
-    /// a file was opened before (the first open may write). On other types a server may have to be
-    /// asked.
+    /// The filesystem of this regular file, if it can be opened for reading without waiting, after its path
+    /// is resolved. That is the case on known filesystem types on which a file was opened before (the first
+    /// open may write). On other types a server may have to be asked. On overlayfs the layers must be local,
+    /// too.
     ///
     /// The device may have another filesystem by now: that of a FUSE server, for example. Therefore a
     /// file must have been opened on the same mount, whose ID is not used again (Linux 6.8). Before
     /// Linux 6.8 the number of the device decides. Numbers without a device are reused by later mounts
-    /// of any type, and are not accepted.
-    pub(crate) fn opens_at_once(file: &Known) -> bool {
-        let is_one = |fs: &Filesystem| {
+    /// of any type, and are not accepted there.
+    pub(crate) fn that_opens_at_once(file: &Known) -> Option<Arc<Filesystem>> {
+        find(|fs| {
             fs.device() == file.device
-                && fs.is_at_once()
-                && file.mount.is_none_or(|mount| fs.has_mount(mount))
-        };
-        rustix::fs::major(file.device) != 0 && any(is_one)
+                && (fs.is_at_once() || (file.looks_local && fs.opens_layers_at_once()))
+                && match file.mount {
+                    Some(mount) => fs.has_mount(mount),
+                    None => rustix::fs::major(file.device) != 0,
+                }
+        })
+    }
+
+    /// Returns true if the file has such a filesystem.
+    pub(crate) fn opens_at_once(file: &Known) -> bool {
+        Filesystem::that_opens_at_once(file).is_some()
     }
 
     /// Returns true if fstatfs(2) of this open file is known not to wait for a server: a file was opened
@@ -103,7 +150,7 @@ impl Filesystem {
             fs.is_local() && fs.has_mount(mount) && (!fs.is_overlay() || file.looks_local)
         };
         match file.mount {
-            Some(mount) => any(|fs| is_one(fs, mount)),
+            Some(mount) => find(|fs| is_one(fs, mount)).is_some(),
             None => Filesystem::opens_at_once(file),
         }
     }
@@ -117,12 +164,12 @@ impl Filesystem {
     /// Returns true if statx(2) of this file with `AT_STATX_DONT_SYNC` waits for nothing, and its
     /// result is that of statx(2) without the flag.
     ///
-    /// That is the case on known types of filesystems with a device, and on overlayfs if the layer
-    /// of the file is local: see [`Known::looks_local`]. (A FUSE filesystem as the upper layer may
+    /// That is the case on known types of filesystems, and on overlayfs if the layer of the file is local: see
+    /// [`Known::looks_local`]. (A FUSE filesystem as the upper layer may
     /// report an old modification time after a write. Lower layers must not be changed while they
     /// are used.)
     ///
-    /// overlayfs has no device. A mount of it is known by its ID.
+    /// A mount of overlayfs is known by its ID alone.
     pub(crate) fn stats_in_memory(file: &Known) -> bool {
         if Filesystem::opens_at_once(file) {
             return true;
@@ -130,12 +177,16 @@ impl Filesystem {
         let Some(mount) = file.mount.filter(|_| file.looks_local) else {
             return false;
         };
-        any(|fs| fs.is_overlay() && fs.has_mount(mount))
+        find(|fs| fs.is_overlay() && fs.has_mount(mount)).is_some()
     }
 
     /// Keeps the ID of the mount of an open file.
-    fn learn_mount(&self, mount: Option<u64>) {
+    fn learn_mount(&self, fd: BorrowedFd<'_>, mount: Option<u64>) {
         if let Some(mount) = mount.filter(|mount| !self.has_mount(*mount)) {
+            if self.is_overlay() {
+                self.layers_open_at_once
+                    .get_or_init(|| Box::new(overlay::opens_layers_at_once(fd)));
+            }
             // Two threads may take the same place. The next open file of that mount takes another.
             let place = self.next_mount.fetch_add(1, Relaxed) % self.mounts.len();
             self.mounts[place].store(mount, Relaxed);
@@ -149,12 +200,17 @@ impl Filesystem {
     fn is_at_once(&self) -> bool {
         OPEN_AT_ONCE.contains(&self.magic())
     }
+
+    /// Returns true if it is overlayfs, and finds the files in its layers before they are opened.
+    fn opens_layers_at_once(&self) -> bool {
+        self.layers_open_at_once.get().is_some_and(|it| *it)
+    }
 }
 
-/// Returns true if one of the filesystems is such.
-fn any(is_one: impl Fn(&Filesystem) -> bool) -> bool {
+/// The first filesystem that is such.
+fn find(is_one: impl Fn(&Filesystem) -> bool) -> Option<Arc<Filesystem>> {
     let seen = seen().read().unwrap_or_else(PoisonError::into_inner);
-    seen.filesystems.values().any(|fs| is_one(fs))
+    seen.filesystems.values().find(|fs| is_one(fs)).cloned()
 }
 
 #[cfg(test)]

@@ -1,0 +1,240 @@
+//! The system calls of operations on paths whose names, metadata and data are cached, counted by strace(1). The calling
+//! thread makes all of them.
+
+use std::fs;
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use nowait::StatxMask;
+use slowdisk::{Filesystem, TestMount};
+
+use crate::common::children::{in_child_by, role, this_program};
+use crate::common::files::scratch;
+use crate::common::mounts::mounted;
+
+/// The number of times that each operation is made.
+const TIMES: usize = 100;
+
+const LEN: usize = 371;
+
+/// The most runs of the operations.
+const ATTEMPTS: u32 = 30;
+
+/// An operation, and the most system calls that it makes: on overlayfs, and elsewhere.
+struct Row {
+    name: &'static str,
+    most: usize,
+    most_on_overlay: usize,
+}
+
+const fn row(name: &'static str, most: usize) -> Row {
+    Row {
+        name,
+        most,
+        most_on_overlay: most,
+    }
+}
+
+const ROWS: [Row; 8] = [
+    // O_PATH, statx, open, fstat, close, read, close. overlayfs refuses RWF_NOWAIT: a mapping tells if the data is cached.
+    Row {
+        name: "read",
+        most: 7,
+        most_on_overlay: 17,
+    },
+    Row {
+        name: "read_to_string",
+        most: 7,
+        most_on_overlay: 17,
+    },
+    // The same, and fcntl: the program gets the descriptor.
+    Row {
+        name: "File::open, read_at",
+        most: 8,
+        most_on_overlay: 18,
+    },
+    // O_PATH, statx, statx for the type of the standard library, close.
+    row("metadata", 4),
+    row("symlink_metadata", 4),
+    row("statx", 3),
+    row("try_exists", 3),
+    // O_PATH, statx, readlinkat, close.
+    row("read_link", 4),
+];
+
+async fn run(name: &str, file: &Path, link: &Path) -> io::Result<()> {
+    match name {
+        "read" => assert_eq!(nowait::tokio::read(file).await?.len(), LEN),
+        "read_to_string" => assert_eq!(nowait::tokio::read_to_string(file).await?.len(), LEN),
+        "File::open, read_at" => {
+            let file = nowait::File::open(file).await?;
+            let (n, _) = file.read_at(vec![0; LEN], 0).await.into_result()?;
+            assert_eq!(n, LEN);
+        }
+        "metadata" => assert_eq!(nowait::tokio::metadata(file).await?.len(), LEN as u64),
+        "symlink_metadata" => {
+            let metadata = nowait::tokio::symlink_metadata(link).await?;
+            assert!(metadata.is_symlink());
+        }
+        "statx" => {
+            let metadata = nowait::tokio::statx(file, StatxMask::BASIC_STATS).await?;
+            assert_eq!(metadata.len(), LEN as u64);
+            assert!(!metadata.has(StatxMask::from_bits_retain(libc::STATX_MNT_ID)));
+        }
+        "try_exists" => {
+            assert!(nowait::tokio::try_exists(file).await?);
+        }
+        "read_link" => assert_eq!(nowait::tokio::read_link(link).await?, Path::new("file")),
+        _ => unreachable!("{name}"),
+    }
+    Ok(())
+}
+
+/// Makes the operations. getppid(2) is a mark in the log: before each operation, and after it.
+fn make_all(dir: &Path, filesystem: Filesystem) {
+    let (file, link) = (dir.join("file"), dir.join("link"));
+    let runtime = ::tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.build().unwrap();
+    for row in &ROWS {
+        // The first one makes the filesystem known, and may find that it refuses RWF_NOWAIT.
+        for _ in 0..2 {
+            runtime.block_on(run(row.name, &file, &link)).unwrap();
+        }
+        for _ in 0..TIMES {
+            let _ = rustix::process::getppid();
+            let operation = run(row.name, &file, &link);
+            let mut operation = std::pin::pin!(operation);
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            let _inside = runtime.enter();
+            let done = operation.as_mut().poll(&mut context);
+            // btrfs has blocks for the target of a link, which might have to be read.
+            let by_worker = row.name == "read_link" && filesystem == Filesystem::Btrfs;
+            assert!(
+                done.is_ready() || by_worker,
+                "{}: not at the first poll",
+                row.name
+            );
+            let _ = rustix::process::getppid();
+        }
+    }
+}
+
+/// The calls of each operation, the least of all times, in the log of strace(1). Those of other threads, which go to sleep,
+/// do not count.
+fn counts(log: &Path) -> Vec<usize> {
+    let log = fs::read(log).unwrap();
+    let log = String::from_utf8_lossy(&log);
+    let mut counts = Vec::new();
+    let mut so_far = None;
+    let mark = log.lines().find(|line| line.contains(" getppid("));
+    let thread = mark.unwrap().split(' ').next().unwrap();
+    // In debug builds the standard library asks for F_GETFD before it closes a descriptor.
+    let is_none = |line: &str| line.contains("resumed>") || line.contains("F_GETFD");
+    let own = log
+        .lines()
+        .filter(|line| line.split(' ').next() == Some(thread));
+    for line in own.filter(|line| !is_none(line)) {
+        so_far = match (line.contains(" getppid("), so_far) {
+            (true, None) => Some(0),
+            (true, Some(n)) => {
+                counts.push(n);
+                None
+            }
+            (false, so_far) => so_far.map(|n| n + 1),
+        };
+    }
+    let least = counts.chunks(TIMES).map(|times| times.iter().min());
+    least.flatten().copied().collect()
+}
+
+fn check(dir: &Path, filesystem: Filesystem) {
+    if let Some(dir) = role() {
+        return make_all(Path::new(&dir), filesystem);
+    }
+    fs::write(dir.join("file"), vec![b'x'; LEN]).unwrap();
+    // btrfs refuses RWF_NOWAIT for data that is not written yet. A mapping of a file of overlayfs that was changed just
+    // now is used once.
+    fs::File::open(dir.join("file"))
+        .unwrap()
+        .sync_all()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    std::os::unix::fs::symlink("file", dir.join("link")).unwrap();
+    // For a second after a try of the page cache that took long, because the thread was preempted, reads ask for residency
+    // first.
+    for attempt in 1.. {
+        let over = over_limits(dir, filesystem);
+        if over.is_empty() {
+            return;
+        }
+        assert!(attempt < ATTEMPTS, "{filesystem:?}: {over:?}");
+    }
+}
+
+/// The operations that make too many calls, and how many.
+fn over_limits(dir: &Path, filesystem: Filesystem) -> Vec<(&'static str, usize)> {
+    let logs = scratch();
+    let log = logs.path().join("log");
+    let mut command = Command::new("strace");
+    command.args(["-D", "-f", "-qq", "--signal=none", "-o"]);
+    command.arg(&log).arg(this_program());
+    in_child_by(command, dir.to_str().unwrap());
+    let counts = counts(&log);
+    assert_eq!(counts.len(), ROWS.len());
+    let counted = ROWS.iter().zip(counts);
+    let is_over = |row: &Row, count| match filesystem {
+        Filesystem::Overlay => count > row.most_on_overlay,
+        _ => count > row.most,
+    };
+    let over = counted.filter(|(row, count)| is_over(row, *count));
+    over.map(|(row, count)| (row.name, count)).collect()
+}
+
+fn on(filesystem: Filesystem) {
+    if role().is_some() {
+        return check(Path::new(""), filesystem);
+    }
+    if Command::new("strace").arg("-V").output().is_err() {
+        return slowdisk::skip_or_fail("strace is missing (Debian package strace)");
+    }
+    if filesystem == Filesystem::Overlay {
+        slowdisk::require!(Filesystem::Overlay.available());
+        // Smaller inodes have times of whole seconds. A page of smaller blocks is not resident until all of it is read.
+        let base = TestMount::builder(Filesystem::Ext4);
+        let base = base.mkfs_arg("-I256").mkfs_arg("-b4096");
+        let base = base.build().expect("a fresh ext4");
+        let mount = TestMount::overlay(base).expect("an overlay");
+        return check(mount.path(), filesystem);
+    }
+    let mount = mounted!(filesystem);
+    check(mount.path(), filesystem);
+}
+
+#[test]
+fn ext4() {
+    on(Filesystem::Ext4);
+}
+
+#[test]
+fn xfs() {
+    on(Filesystem::Xfs);
+}
+
+/// Without a device number of a block device: known by the ID of the mount (Linux 6.8).
+#[test]
+fn btrfs() {
+    on(Filesystem::Btrfs);
+}
+
+#[test]
+fn tmpfs() {
+    on(Filesystem::Tmpfs);
+}
+
+#[test]
+fn overlayfs() {
+    on(Filesystem::Overlay);
+}
