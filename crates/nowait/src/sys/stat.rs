@@ -112,7 +112,7 @@ pub(crate) fn in_memory(fd: BorrowedFd<'_>, fields: StatxFlags) -> Result<Statx,
 }
 
 /// Queries the type of a file, its device and its mount, as far as they are known without asking a server.
-/// Where a sandbox denies statx(2), fstat(2) has the type and the device.
+/// fstat(2) has the type and the device if a sandbox denies statx(2).
 pub(crate) fn known(fd: BorrowedFd<'_>) -> Result<Known, Errno> {
     // Miri's statx(2) has no such fields.
     if !cfg!(miri)

@@ -1,4 +1,4 @@
-//! What open(2) does on an overlayfs.
+//! The effects of open(2) on an overlayfs.
 
 use std::os::fd::BorrowedFd;
 
