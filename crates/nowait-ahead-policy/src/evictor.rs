@@ -10,7 +10,6 @@
 //! ```
 //! A file is known until it was evicted. A part of a file that was not surveyed is not evicted.
 
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -29,10 +28,11 @@ use nowait_residency::sys::clock::thread_time;
 use crate::directory::Id;
 use crate::evictions::{Evictions, Sums, add_sums};
 use crate::mounts;
+use crate::path_starts::{LONGEST as LONGEST_PATH, PathStarts};
 use crate::process::{OtherRights, Process};
 use crate::readahead::Readahead;
 use crate::renamed::Renamed;
-use crate::surveyed::Surveyed;
+use crate::surveyed::{Surveyed, share};
 use crate::surveyed_file::{self, ReadAheadFiles, SurveyedFile, look, open_path};
 use crate::uses::{Processes, has_channel};
 
@@ -50,8 +50,7 @@ struct State {
     processes: Processes,
     /// Processes that were looked at since the last check.
     found: HashMap<u32, Option<Result<Process, OtherRights>>>,
-    /// The beginnings of long paths, by the thread that has sent them.
-    paths: HashMap<(u32, Id), Vec<u8>>,
+    starts: PathStarts,
     /// The paths of directories, by their [`key`].
     directories: HashMap<u64, PathBuf>,
     files: HashMap<Id, SurveyedFile>,
@@ -74,11 +73,10 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const DELAY: Duration = Duration::from_millis(4);
 /// A look takes at most this part of a processor.
 const SHARE: u32 = 10;
-/// The maximum number of files whose path is incomplete. A thread may end before it completes
-/// one.
-const MAX_PARTS: usize = 1024;
 /// The maximum number of processes that are looked at once for several events.
 const MAX_FOUND: usize = 4;
+/// The maximum number of files. So many are in use, or changed and not yet written.
+const MAX_FILES: usize = 1_000_000;
 /// The maximum number of directories whose paths are known.
 const MAX_DIRECTORIES: usize = 100_000;
 /// The longest time that pages are waited for which are not yet written.
@@ -129,7 +127,7 @@ impl State {
             read_ahead,
             processes: Processes::of(Some(program)),
             found: HashMap::new(),
-            paths: HashMap::new(),
+            starts: PathStarts::default(),
             directories: HashMap::new(),
             files: HashMap::new(),
             just_opened: HashSet::new(),
@@ -170,30 +168,24 @@ impl State {
     fn handle(&mut self, event: &Event) {
         self.take_read_ahead();
         self.has_reports = true;
+        let max_ranges = share(self.files.len());
         match event.kind {
             Kind::Missing => {
                 if let Some(file) = self.files.get_mut(&event.id) {
-                    file.add(event.missing());
+                    file.add(event.missing(), max_ranges);
                 } else {
                     self.renamed.survey(event.id, event.missing());
                 }
             }
-            Kind::Path => {
-                if self.paths.len() >= MAX_PARTS {
-                    self.paths.clear();
-                }
-                let path = self.paths.entry((event.tid, event.id)).or_default();
-                path.truncate(usize::try_from(event.time).unwrap_or(usize::MAX));
-                path.extend_from_slice(&event.path);
-            }
+            Kind::Path => self.starts.add(event),
             Kind::Surveyed => {
                 self.processes.add(event.tid);
-                let path = self.path_of(event);
+                let path = self.starts.complete(event);
                 self.forget_if_removed(event, &path);
                 match self.files.get_mut(&event.id) {
                     None => self.opened(event, &path),
                     Some(file) => {
-                        file.opened_again(event);
+                        file.opened_again(event, max_ranges);
                         self.just_opened.insert(event.id);
                     }
                 }
@@ -205,22 +197,16 @@ impl State {
                 if self.directories.len() >= MAX_DIRECTORIES {
                     self.directories.clear();
                 }
-                let path = OsString::from_vec(self.path_of(event));
+                let path = OsString::from_vec(self.starts.complete(event));
                 self.directories.insert(key(event.id), path.into());
             }
             _ => {}
         }
     }
 
-    /// The path of an event.
-    fn path_of(&mut self, event: &Event) -> Vec<u8> {
-        let start = self.paths.remove(&(event.tid, event.id));
-        [start.unwrap_or_default().as_slice(), &event.path].concat()
-    }
-
     /// A file has got another name. One that was closed before is found by it.
     fn named(&mut self, event: &Event) {
-        let name = self.path_of(event);
+        let name = self.starts.complete(event);
         let path = self.absolute(event, &name);
         if !path.is_absolute() {
             return;
@@ -243,11 +229,12 @@ impl State {
     /// A directory has got another path, and so have those below it.
     fn directory_is_named(&mut self, id: Id, path: PathBuf) {
         if let Some(before) = self.directories.get(&key(id)).cloned() {
-            for directory in self.directories.values_mut() {
+            self.directories.retain(|_, directory| {
                 if let Ok(below) = directory.strip_prefix(&before) {
                     *directory = path.join(below);
                 }
-            }
+                directory.as_os_str().len() < LONGEST_PATH
+            });
         }
         self.renamed.directory_is_named(path, true);
     }
@@ -286,11 +273,10 @@ impl State {
     /// Adds files that are read ahead. Their surveys may come before or after those of the program.
     fn add_read_ahead(&mut self, surveyed: impl IntoIterator<Item = SurveyedFile>) {
         for file in surveyed {
-            match self.files.entry(file.id) {
-                Entry::Vacant(entry) => {
-                    entry.insert(file);
-                }
-                Entry::Occupied(mut entry) => entry.get_mut().read_ahead(file.surveyed),
+            let max_ranges = share(self.files.len());
+            match self.files.get_mut(&file.id) {
+                Some(known) => known.read_ahead(file.surveyed, max_ranges),
+                None => drop(self.insert(file)),
             }
         }
     }
@@ -328,7 +314,7 @@ impl State {
         let file = by_path().and_then(new);
         let file = file.or_else(|| by_number().and_then(new));
         match file.or_else(|| as_process().and_then(new)) {
-            Some(file) => self.insert(event.id, file),
+            Some(file) => self.insert_opened(file),
             None if path.is_absolute() => self.renamed.add(event.id, None, path, surveyed),
             None => {}
         }
@@ -341,14 +327,27 @@ impl State {
             self.renamed.find()
         };
         for file in found {
-            self.insert(file.id, file);
+            self.insert_opened(file);
         }
         lost.into_iter().for_each(|id| self.channel.free(id));
     }
 
-    fn insert(&mut self, id: Id, file: SurveyedFile) {
-        self.just_opened.insert(id);
-        self.files.insert(id, file);
+    fn insert_opened(&mut self, file: SurveyedFile) {
+        let id = file.id;
+        if self.insert(file) {
+            self.just_opened.insert(id);
+        }
+    }
+
+    /// Adds a file. Returns false if there are too many: its pages stay.
+    fn insert(&mut self, file: SurveyedFile) -> bool {
+        let has_room = self.files.len() < MAX_FILES || self.files.contains_key(&file.id);
+        if has_room {
+            self.files.insert(file.id, file);
+        } else {
+            self.sums.entry(file.mount).or_default().unknown += 1;
+        }
+        has_room
     }
 
     /// Evicts files that the program does not use any more, and the windows behind its position in
@@ -474,4 +473,53 @@ fn kernel_readahead() -> u64 {
         text.trim().parse::<u64>().ok()
     });
     kilobytes.max().unwrap_or(0).saturating_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> State {
+        let (channel, _memory) = Channel::create(1).unwrap();
+        State::new(
+            Arc::new(channel),
+            std::process::id(),
+            ReadAheadFiles::default(),
+        )
+    }
+
+    fn event(kind: Kind, path: &Path) -> Event {
+        Event {
+            kind,
+            tid: std::process::id(),
+            fd: -1,
+            id: (0, 0),
+            time: 0,
+            stats: 0,
+            pages: 0,
+            path: path.as_os_str().as_bytes().to_vec(),
+        }
+    }
+
+    /// A program may write anything into the channel.
+    #[test]
+    fn paths_do_not_become_longer_and_longer() {
+        let mut state = state();
+        let directory = tempfile::tempdir().unwrap();
+        let (id, ..) = look(directory.path()).unwrap();
+        for _ in 0..1000 {
+            let mut root = event(Kind::Directory, Path::new("/"));
+            root.id = id;
+            state.handle(&root);
+            let mut other = event(Kind::Directory, Path::new("/other"));
+            other.id = (1, 2);
+            if !state.directories.contains_key(&key(other.id)) {
+                state.handle(&other);
+            }
+            // All directories are below this one now.
+            state.handle(&event(Kind::Named, directory.path()));
+            let longest = state.directories.values().map(|it| it.as_os_str().len());
+            assert!(longest.max() < Some(LONGEST_PATH));
+        }
+    }
 }

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use nowait_ahead_channel::Missing;
 
 use crate::directory::Id;
-use crate::surveyed::Surveyed;
+use crate::surveyed::{Surveyed, share};
 use crate::surveyed_file::{Created, SurveyedFile, open_path};
 
 /// The files, and the new paths of directories.
@@ -83,8 +83,9 @@ impl Renamed {
 
     /// Adds a part of a file that was surveyed.
     pub fn survey(&mut self, id: Id, part: Missing<'_>) {
+        let max = share(self.files.len());
         if let Some(file) = self.get(id) {
-            file.surveyed.add(part);
+            file.surveyed.add(part, max);
         }
     }
 

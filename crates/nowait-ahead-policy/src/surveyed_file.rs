@@ -16,7 +16,7 @@ use rustix::fs::{
 };
 
 use crate::directory::{Id, is_on_disk};
-use crate::surveyed::Surveyed;
+use crate::surveyed::{Surveyed, share};
 
 /// The file, and what of it is to be evicted.
 pub struct SurveyedFile {
@@ -111,36 +111,39 @@ impl SurveyedFile {
         kept.is_read_ahead = true;
         let mut surveyed = lock(surveyed);
         let probe = Probe::new(file);
-        if let Some(missing) = probe.ok().and_then(|it| missing(&it, 0..u64::MAX)) {
+        let missing = probe.ok().and_then(|it| missing(&it, 0..u64::MAX));
+        // Without these ranges nothing of it is evicted: its pages count as cached.
+        if let Some(missing) = missing.filter(|it| it.len() <= share(surveyed.len())) {
             kept.surveyed = Surveyed::whole(missing);
             surveyed.push(kept);
         }
     }
 
-    /// Adds a part that was surveyed. The program may have read a file before it was surveyed for the readahead.
-    pub fn add(&mut self, part: Missing<'_>) {
+    /// Adds a part that was surveyed, if the file then has at most `max` ranges. The program may have read a file before it was
+    /// surveyed for the readahead.
+    pub fn add(&mut self, part: Missing<'_>, max: usize) {
         (self.clean, self.is_evicted, self.complete) = (0, false, 0);
         match self.is_read_ahead {
             true => {
                 let mut more = Surveyed::default();
-                more.add(part);
-                self.surveyed.unite(more);
+                more.add(part, usize::MAX);
+                self.surveyed.unite(more, max);
             }
-            false => self.surveyed.add(part),
+            false => self.surveyed.add(part, max),
         }
     }
 
     /// The file is read ahead, too, and was surveyed for that. The program has opened it before.
-    pub fn read_ahead(&mut self, surveyed: Surveyed) {
+    pub fn read_ahead(&mut self, surveyed: Surveyed, max: usize) {
         self.is_read_ahead = true;
-        self.surveyed.unite(surveyed);
+        self.surveyed.unite(surveyed, max);
     }
 
     /// The program has opened the file once more, and has surveyed it.
-    pub fn opened_again(&mut self, event: &Event) {
+    pub fn opened_again(&mut self, event: &Event, max: usize) {
         match self.is_read_ahead {
-            true => self.surveyed.unite(Surveyed::opened(event)),
-            false => self.surveyed.add_opened(event),
+            true => self.surveyed.unite(Surveyed::opened(event), max),
+            false => self.surveyed.add_opened(event, max),
         }
     }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::hostile::hostile;
 use crate::program::{
     MIB, PAGE, Said, all_libraries, as_nobody, cold, compile, directory, evict, limited, nowait,
     prepare_libraries, run, run_with, touch, word,
@@ -1198,6 +1199,21 @@ fn what_is_read_ahead_is_given_back() {
         read |= said.err.contains(" of ") && !said.err.contains("read ahead 0 of 0 files");
     });
     assert!(read, "nothing was read ahead");
+}
+
+#[test]
+fn it_ends_with_a_program_that_writes_into_the_channel() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let hostile = hostile(directory.path());
+    let file = cold(directory.path().join("file"), MIB);
+    for what in ["marks", "number", "random", "events \"$1\" / /missing"] {
+        let mut command = surveys(&["--stats"], &format!("\"$0\" {what}"));
+        let said = run(command.args([&hostile, &file]));
+        assert_eq!(said.code, Some(7), "{what}: {}", said.err);
+    }
 }
 
 #[test]
