@@ -489,13 +489,32 @@ impl<'a> Reader<'a> {
     ) {
         let end = self.memory().head.0.load(Ordering::Relaxed);
         self.sleep_once(pause);
-        while (end.wrapping_sub(self.next) as i64) > 0 && Instant::now() < deadline {
+        self.read_to(end, deadline, &mut handle);
+    }
+
+    /// Reads the events that were told before this call with `handle`, until `deadline`. Those that are left then count as lost. An
+    /// event that stays incomplete, because its thread was killed, is lost, too, but not those after it.
+    pub fn drain(&mut self, deadline: Instant, mut handle: impl FnMut(&Event)) {
+        let end = self.memory().head.0.load(Ordering::Relaxed);
+        self.read_to(end, deadline, &mut handle);
+        let left = end.wrapping_sub(self.next);
+        if left.cast_signed() > 0 {
+            self.lost = self.lost.saturating_add(left);
+        }
+        self.memory().handled.0.store(self.next, Ordering::Relaxed);
+    }
+
+    /// Reads the events before number `end`, unless a program has changed the number of events.
+    fn read_to(&mut self, end: u64, deadline: Instant, handle: &mut dyn FnMut(&Event)) {
+        let mut is_left = self.next != end;
+        while is_left && Instant::now() < deadline {
             match self.look() {
                 Found::Event(event) => handle(&event),
                 Found::Passed(count) => self.lost = self.lost.saturating_add(count),
                 Found::Incomplete => std::thread::sleep(NAP),
                 Found::Nothing => break,
             }
+            is_left = end.wrapping_sub(self.next).cast_signed() > 0;
         }
     }
 
@@ -799,6 +818,24 @@ mod tests {
     }
 
     #[test]
+    fn the_last_events_are_read_although_a_writer_before_them_was_killed() {
+        let channel = channel();
+        let mut reader = Reader::new(&channel);
+        let tell = |n| channel.tell_unmapping(n, 0..1);
+        tell(1);
+        channel.0.head.0.fetch_add(1, Ordering::Relaxed);
+        let last = (2..100).map(tell).last().flatten();
+        let mut read = Vec::new();
+        reader.drain(soon(), |event| read.push(event.tid));
+        assert_eq!((read, reader.lost()), ((1..100).collect(), 1));
+        assert!(channel.is_handled(last));
+        // There is no time for these.
+        (0..3).map(tell).for_each(drop);
+        reader.drain(Instant::now(), |event| panic!("{event:?}"));
+        assert_eq!(reader.lost(), 4);
+    }
+
+    #[test]
     fn a_reader_that_was_overtaken_continues_with_later_events() {
         let channel = channel();
         let count = 3 * SLOTS as u64;
@@ -854,7 +891,8 @@ mod tests {
 
     #[test]
     fn the_reader_goes_on_after_the_number_of_events_was_changed() {
-        for number in [0, 1, 100, u64::MAX / 2, u64::MAX - 5] {
+        let numbers = [0, 1, 100, u64::MAX / 2, u64::MAX - 5];
+        for (number, is_drained) in numbers.into_iter().flat_map(|it| [(it, false), (it, true)]) {
             let channel = channel();
             let mut reader = Reader::new(&channel);
             channel.tell(Kind::Opened, 1, Place::NONE, (0, 1), 3);
@@ -862,8 +900,15 @@ mod tests {
             channel.0.head.0.store(number, Ordering::Relaxed);
             let tell = |n| channel.tell(Kind::Opened, 1, Place::NONE, (0, n), 3);
             (0..3 * SLOTS as u64).for_each(tell);
-            let last = std::iter::from_fn(|| reader.next_until(Instant::now())).last();
-            assert_eq!(last.map(|event| event.id.1), Some(3 * SLOTS as u64 - 1));
+            let mut last = None;
+            match is_drained {
+                true => reader.drain(soon(), |event| last = Some(event.id.1)),
+                false => {
+                    let next = || reader.next_until(Instant::now());
+                    last = std::iter::from_fn(next).last().map(|event| event.id.1);
+                }
+            }
+            assert_eq!(last, Some(3 * SLOTS as u64 - 1));
         }
     }
 

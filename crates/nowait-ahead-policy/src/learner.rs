@@ -77,6 +77,8 @@ const FIRST_LOOK: Duration = Duration::from_millis(50);
 pub const LEARNING_TIME: Duration = Duration::from_secs(30);
 /// The time between two looks at the channel if nothing happens.
 const INTERVAL: Duration = Duration::from_millis(50);
+/// The longest time for which the last events are read.
+const LONGEST_DRAIN: Duration = Duration::from_secs(10);
 /// The maximum number of paths.
 const MAX_PATHS: usize = 200_000;
 /// The maximum number of parts of a file.
@@ -131,9 +133,9 @@ fn learn(channel: &Channel, program: u32, stopped: &AtomicBool) -> Learned {
         learned.look_at(&mut processes);
     }
     channel.listen(Listening::Off);
-    while let Some(event) = reader.next_until(Instant::now()) {
-        learned.handle(&event, &mut names, &mut processes);
-    }
+    reader.drain(Instant::now() + LONGEST_DRAIN, |event| {
+        learned.handle(event, &mut names, &mut processes);
+    });
     learned.lost = reader.lost();
     learned.unmounted.extend(mounts.unmounted());
     let paths = &learned.paths;
