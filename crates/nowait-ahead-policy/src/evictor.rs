@@ -26,7 +26,7 @@ use nowait_residency::leases::Leases;
 use nowait_residency::sys::clock::thread_time;
 
 use crate::directory::Id;
-use crate::evictions::{Evictions, Sums, add_sums};
+use crate::evictions::{Evictions, Sums, add_sums, by_name};
 use crate::mounts;
 use crate::path_starts::{LONGEST as LONGEST_PATH, PathStarts};
 use crate::process::{OtherRights, Process};
@@ -112,11 +112,12 @@ impl Evictor {
         Evictor { channel, stop, end }
     }
 
-    /// Evicts the rest after the end of the program. Waits until it is written, at most 20 seconds.
-    pub fn stop(self) -> Evictions {
+    /// Evicts the rest after the end of the program. Waits until it is written, at most 20 seconds. `None` if that time is over, or
+    /// if the thread could not be started.
+    pub fn stop(self) -> Option<Evictions> {
         self.stop.store(true, Ordering::Relaxed);
         self.channel.wake();
-        self.end.recv_timeout(2 * LONGEST).unwrap_or_default()
+        self.end.recv_timeout(2 * LONGEST).ok()
     }
 }
 
@@ -154,11 +155,7 @@ impl State {
             interval = INTERVAL.max(self.check(&mut reader) * SHARE);
         }
         let deadline = Instant::now() + LONGEST;
-        while Instant::now() < deadline
-            && let Some(event) = reader.next_until(Instant::now())
-        {
-            self.handle(&event);
-        }
+        reader.drain(deadline, |event| self.handle(event));
         self.take_read_ahead();
         self.find_renamed();
         self.finish(deadline);
@@ -443,15 +440,15 @@ impl State {
         let mounts = mounts::points();
         let mut sums = self.sums.clone();
         for evicted in self.channel.evicted() {
-            let sum = sums.entry(evicted.mount).or_default();
-            sum.files = sum.files.saturating_add(evicted.files);
-            sum.before = sum.before.saturating_add(evicted.before);
-            sum.after = sum.after.saturating_add(evicted.after);
+            sums.entry(evicted.mount).or_default().add(Sums {
+                files: evicted.files,
+                before: evicted.before,
+                after: evicted.after,
+                ..Sums::default()
+            });
         }
-        let name = |id| mounts.get(&id).cloned().unwrap_or_else(|| "?".into());
-        let named = sums.into_iter().map(|(id, sums)| (name(id), sums));
         Evictions {
-            mounts: named.collect(),
+            mounts: by_name(&sums, &mounts),
             unseen: self.processes.unseen(),
             lost,
             has_reports: self.has_reports,

@@ -90,6 +90,9 @@ const EVICTION_TIMEOUT: Duration = Duration::from_secs(11);
 /// The time that a helper has to write what is ready after SIGTERM, if the program has ended.
 const TERMINATION_TIMEOUT: Duration = Duration::from_millis(800);
 
+/// The message if an eviction takes longer.
+const NOT_IN_TIME: &str = "nowait: not all pages were evicted in time\n";
+
 /// Messages of the helper. The text of a problem follows the last two.
 const READY: u8 = 0;
 const FAILED: u8 = 1;
@@ -296,8 +299,11 @@ impl Work {
         };
         if let Some(evictor) = evictor {
             self.readahead.end_data();
-            let kept = report::kept(&evictor.stop());
-            text.push_str(if self.wants_report { &kept } else { "" });
+            match evictor.stop() {
+                Some(kept) if self.wants_report => text += &report::kept(&kept),
+                Some(_) => {}
+                None => text += NOT_IN_TIME,
+            }
         }
         text += &learnt;
         if let Some(group) = self.group.take() {
@@ -336,12 +342,7 @@ fn evict(group: Group) -> (String, String) {
     let report = started
         .ok()
         .and_then(|_| end.recv_timeout(EVICTION_TIMEOUT).ok());
-    let late = || {
-        (
-            String::new(),
-            "nowait: not all pages were evicted in time\n".to_owned(),
-        )
-    };
+    let late = || (String::new(), NOT_IN_TIME.to_owned());
     report.unwrap_or_else(late)
 }
 
