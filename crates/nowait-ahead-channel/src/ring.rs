@@ -206,7 +206,7 @@ impl Channel {
         self.tell(Kind::Directory, tid, Place { fd: -1, path }, id, 0);
     }
 
-    /// Tells that a file was surveyed that has the descriptor `fd`, and was opened by a path
+    /// Tells that a file was surveyed that has the descriptor `fd` and this [birth](crate::birth), or 0, and was opened by a path
     /// relative to the directory with this [key](crate::key). The path may be long. For `pages` see
     /// [`Event::pages`]. As [`tell`](Channel::tell) otherwise. Returns the number of the event.
     pub fn tell_surveyed(
@@ -214,11 +214,12 @@ impl Channel {
         tid: u32,
         place: Place<'_>,
         id: (u64, u64),
-        fd: i32,
+        (fd, birth): (i32, u32),
         [directory, pages]: [u64; 2],
     ) -> Option<u64> {
         let path = self.tell_path(tid, place.path, id);
-        let numbers = [u64::from(fd.cast_unsigned()), directory, pages];
+        let file = u64::from(fd.cast_unsigned()) | u64::from(birth) << 32;
+        let numbers = [file, directory, pages];
         let words = encode(Kind::Surveyed, tid, Place { path, ..place }, id, numbers)?;
         Some(self.push(&words))
     }
@@ -743,7 +744,9 @@ mod tests {
         let mut reader = Reader::new(&channel);
         let path: Vec<u8> = (0..2 * PATH_MAX + 7).map(|n| n as u8).collect();
         let place = Place { fd: 4, path: &path };
-        channel.tell_surveyed(1, place, (3, 4), 5, [0, 1]).unwrap();
+        channel
+            .tell_surveyed(1, place, (3, 4), (-5, u32::MAX - 6), [0, 1])
+            .unwrap();
         channel.tell_directory(1, &path[..PATH_MAX + 1], (3, 4));
         for kind in [Kind::Surveyed, Kind::Directory] {
             let mut told = Vec::new();
@@ -759,6 +762,9 @@ mod tests {
                 }
             };
             assert_eq!(last.kind, kind);
+            if kind == Kind::Surveyed {
+                assert_eq!((last.descriptor(), last.birth()), (-5, u32::MAX - 6));
+            }
             assert_eq!(told, path[..told.len()]);
             assert_eq!(
                 told.len() % PATH_MAX,
@@ -773,7 +779,7 @@ mod tests {
         let place = Place { fd: -1, path: b"" };
         let tell = |inode| {
             channel
-                .tell_surveyed(1, place, (0, inode), 3, [0, 1])
+                .tell_surveyed(1, place, (0, inode), (3, 0), [0, 1])
                 .unwrap()
         };
         let numbers = [tell(10), tell(11), tell(12)];
@@ -794,7 +800,7 @@ mod tests {
     #[test]
     fn the_reader_does_not_wait_if_all_events_were_withdrawn() {
         let channel = channel();
-        let number = channel.tell_surveyed(1, Place::NONE, (0, 1), 3, [0, 1]);
+        let number = channel.tell_surveyed(1, Place::NONE, (0, 1), (3, 0), [0, 1]);
         assert!(channel.withdraw(number.unwrap()));
         channel.wake();
         let long = Duration::from_secs(600);

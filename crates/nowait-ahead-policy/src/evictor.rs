@@ -178,7 +178,7 @@ impl State {
             Kind::Surveyed => {
                 self.processes.add(event.tid);
                 let path = self.starts.complete(event);
-                self.forget_if_removed(event, &path);
+                self.forget_if_removed(event.id, event.birth());
                 match self.files.get_mut(&event.id) {
                     None => self.opened(event, &path),
                     Some(file) => {
@@ -210,7 +210,7 @@ impl State {
         }
         let channel = self.channel.clone();
         let _opens = channel.begin_opens();
-        let Some((id, _, is_directory)) = look(&path) else {
+        let Some(((id, _), is_directory)) = look(&path) else {
             // Perhaps a directory, and one above it was renamed meanwhile.
             return self.renamed.directory_is_named(path, false);
         };
@@ -236,20 +236,11 @@ impl State {
         self.renamed.directory_is_named(path, true);
     }
 
-    /// Forgets a file if the one that the program has opened is another one with the same number.
-    fn forget_if_removed(&mut self, event: &Event, named: &[u8]) {
-        let Some(file) = self.files.get(&event.id) else {
-            return;
-        };
-        let path = self.absolute(event, named);
-        let channel = self.channel.clone();
-        let _opens = channel.begin_opens();
-        if path.is_absolute()
-            && let Some((id, created, _)) = look(&path)
-            && id == event.id
-            && !file.is_still(created)
-        {
-            self.files.remove(&event.id);
+    /// Forgets a file if another one with the same number has been opened, which has this birth.
+    fn forget_if_removed(&mut self, id: Id, birth: u32) {
+        let is_other = |file: &SurveyedFile| file.birth != birth && birth != 0;
+        if self.files.get(&id).is_some_and(is_other) {
+            self.files.remove(&id);
         }
     }
 
@@ -270,6 +261,7 @@ impl State {
     /// Adds files that are read ahead. Their surveys may come before or after those of the program.
     fn add_read_ahead(&mut self, surveyed: impl IntoIterator<Item = SurveyedFile>) {
         for file in surveyed {
+            self.forget_if_removed(file.id, file.birth);
             let max_ranges = share(self.files.len());
             match self.files.get_mut(&file.id) {
                 Some(known) => known.read_ahead(file.surveyed, max_ranges),
@@ -303,16 +295,16 @@ impl State {
         let channel = self.channel.clone();
         let _opens = channel.begin_opens();
         let surveyed = Surveyed::opened(event);
-        let new = |file: OwnedFd| SurveyedFile::new(&file, event.id, surveyed.clone());
+        let identity = (event.id, event.birth());
+        let new = |file: OwnedFd| SurveyedFile::new(&file, identity, surveyed.clone());
         let by_path = || path.is_absolute().then(|| open_path(&path))?;
-        let number = (event.time as u32).cast_signed();
-        let by_number = || process.as_ref()?.hold(number, b"");
+        let by_number = || process.as_ref()?.hold(event.descriptor(), b"");
         let as_process = || process.as_ref()?.hold(event.fd, named);
         let file = by_path().and_then(new);
         let file = file.or_else(|| by_number().and_then(new));
         match file.or_else(|| as_process().and_then(new)) {
             Some(file) => self.insert_opened(file),
-            None if path.is_absolute() => self.renamed.add(event.id, None, path, surveyed),
+            None if path.is_absolute() => self.renamed.add(identity, path, surveyed),
             None => {}
         }
     }
@@ -383,7 +375,7 @@ impl State {
             }
             let is_over = !file.is_read_ahead && file.evict(now);
             if is_over && let Some((path, surveyed)) = file.path_if_renamed() {
-                renamed.add(*id, file.created, path.to_owned(), surveyed.clone());
+                renamed.add((*id, file.birth), path.to_owned(), surveyed.clone());
             } else if is_over {
                 add_sums(sums, file, file.is_clean().then_some(0));
                 channel.free(*id);
@@ -414,7 +406,7 @@ impl State {
                 if left.is_none()
                     && let Some((path, surveyed)) = file.path_if_renamed()
                 {
-                    renamed.add(*id, file.created, path.to_owned(), surveyed.clone());
+                    renamed.add((*id, file.birth), path.to_owned(), surveyed.clone());
                     return false;
                 }
                 let found = left.unwrap_or_default();
@@ -503,7 +495,7 @@ mod tests {
     fn paths_do_not_become_longer_and_longer() {
         let mut state = state();
         let directory = tempfile::tempdir().unwrap();
-        let (id, ..) = look(directory.path()).unwrap();
+        let ((id, _), _) = look(directory.path()).unwrap();
         for _ in 0..1000 {
             let mut root = event(Kind::Directory, Path::new("/"));
             root.id = id;
@@ -518,5 +510,38 @@ mod tests {
             let longest = state.directories.values().map(|it| it.as_os_str().len());
             assert!(longest.max() < Some(LONGEST_PATH));
         }
+    }
+
+    /// A file was removed before its event is handled. Another process has made one that has its number, and its path.
+    #[test]
+    fn a_later_file_with_the_number_of_a_removed_one_is_not_evicted() {
+        let program = std::env::current_exe().unwrap();
+        let file = tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap();
+        std::fs::write(&file, [7; 5000]).unwrap();
+        let ((id, birth), _) = look(file.path()).unwrap();
+        let surveyed = |birth: u32| Event {
+            id,
+            time: u64::from(birth) << 32,
+            pages: u64::MAX,
+            ..event(Kind::Surveyed, file.path())
+        };
+        let mut state = state();
+        let is_known = |state: &mut State, birth| {
+            state.handle(&surveyed(birth));
+            state.find_renamed();
+            state.files.contains_key(&id)
+        };
+        assert!(!is_known(&mut state, birth ^ 1));
+        assert!(is_known(&mut state, birth));
+        // The program has opened a file, which was removed meanwhile, after the one that is there.
+        assert!(!is_known(&mut state, birth ^ 1));
+        // A file that is read ahead may be another one than that of an event.
+        let opened = open_path(file.path()).unwrap();
+        let read_ahead = || SurveyedFile::new(&opened, (id, birth), Surveyed::default());
+        let mut removed = read_ahead().unwrap();
+        removed.birth ^= 1;
+        state.insert(removed);
+        state.add_read_ahead(read_ahead());
+        assert_eq!(state.files[&id].birth, birth);
     }
 }

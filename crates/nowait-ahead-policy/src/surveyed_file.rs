@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use nowait_ahead_channel::{Event, Missing};
+use nowait_ahead_channel::{Event, Missing, birth};
 use nowait_page_cache::open_for_readahead;
 use nowait_residency::windows::{WINDOW, evict, missing};
 use nowait_residency::{Probe, Residency, page_size, residency};
@@ -24,8 +24,8 @@ pub struct SurveyedFile {
     /// (fcntl(2)), or from unmounting the filesystem, and would keep the space of a removed file.
     path: PathBuf,
     pub id: Id,
-    /// A file that is created later may have the number of this one.
-    pub created: Created,
+    /// Its [`birth`], or 0. A file that is created later may have the number of this one.
+    pub birth: u32,
     /// The ID of the mount.
     pub mount: u64,
     /// The pages that were resident before the program could read them.
@@ -47,9 +47,6 @@ pub struct SurveyedFile {
     /// The time of the next attempt.
     next: Instant,
 }
-
-/// The time of the creation of a file, in seconds and nanoseconds. `None` if its filesystem has none.
-pub type Created = Option<(i64, u32)>;
 
 /// The pages of a file after an eviction.
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,18 +72,21 @@ const DIRTY_PAUSE: Duration = Duration::from_secs(1);
 const MIN_CLEAN: u32 = 1;
 
 impl SurveyedFile {
-    /// From a descriptor of the file. `None` if it is another file, or one without pages on a disk.
-    pub fn new(file: &OwnedFd, id: Id, surveyed: Surveyed) -> Option<SurveyedFile> {
+    /// From a descriptor of the file with this ID and [`birth`]. `None` if it is another file, or one without pages on a disk. If the
+    /// birth is 0, a file with the same ID is taken for the same.
+    pub fn new(file: &OwnedFd, (id, birth): (Id, u32), surveyed: Surveyed) -> Option<SurveyedFile> {
         let stat = stat(file)?;
         let is_regular = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
-        if !is_regular || id_of(&stat) != id || !is_on_disk(file) {
+        let (its_id, its_birth) = identity(&stat);
+        let is_same = its_id == id && (birth == 0 || birth == its_birth);
+        if !is_regular || !is_same || !is_on_disk(file) {
             return None;
         }
         let size = stat.stx_size;
         Some(SurveyedFile {
             path: path_of(file)?,
             id,
-            created: created(&stat),
+            birth: its_birth,
             mount: stat.stx_mnt_id,
             surveyed,
             is_read_ahead: false,
@@ -104,7 +104,8 @@ impl SurveyedFile {
     /// Surveys a file that is about to be read ahead of the program, and adds it to `surveyed`. It is evicted when the program has
     /// ended. Without a survey, and as for [`new`](SurveyedFile::new), it is not added.
     pub fn before_readahead(file: &OwnedFd, surveyed: &ReadAheadFiles) {
-        let kept = id(file).and_then(|id| SurveyedFile::new(file, id, Surveyed::default()));
+        let new = |stat| SurveyedFile::new(file, identity(&stat), Surveyed::default());
+        let kept = stat(file).and_then(new);
         let Some(mut kept) = kept else {
             return;
         };
@@ -159,21 +160,8 @@ impl SurveyedFile {
         }
     }
 
-    /// Returns false if a later file has the number of this one.
-    pub fn is_still(&self, created: Created) -> bool {
-        self.created == created
-    }
-
-    /// Returns true if the file was created before a time. A file that was created later may have the number of a removed one.
-    /// Without a birth time on its filesystem it is not known to have been.
-    pub fn is_older_than(&self, time: SystemTime) -> bool {
-        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let time = (since.as_secs() as i64, since.subsec_nanos());
-        self.created.is_some_and(|created| created <= time)
-    }
-
     fn is(&self, file: &OwnedFd) -> bool {
-        stat(file).is_some_and(|stat| id_of(&stat) == self.id && created(&stat) == self.created)
+        stat(file).is_some_and(|stat| identity(&stat) == (self.id, self.birth))
     }
 
     /// The path and the survey of a file that is not there any more, but may have been renamed.
@@ -334,23 +322,19 @@ fn stat(fd: &OwnedFd) -> Option<Statx> {
     statx(fd, c"", flags, fields).ok()
 }
 
-fn id_of(stat: &Statx) -> Id {
-    (
-        makedev(stat.stx_dev_major, stat.stx_dev_minor),
-        stat.stx_ino,
-    )
+/// The device and inode number, and the [`birth`] or 0.
+fn identity(stat: &Statx) -> (Id, u32) {
+    let device = makedev(stat.stx_dev_major, stat.stx_dev_minor);
+    let has_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let time = (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec);
+    ((device, stat.stx_ino), birth(has_birth.then_some(time)))
 }
 
-fn created(stat: &Statx) -> Created {
-    let is_known = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
-    is_known.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec))
-}
-
-/// The file at a path: its device and inode number, the time of its creation, and true if it is a directory.
-pub fn look(path: &Path) -> Option<(Id, Created, bool)> {
+/// The file at a path: its device and inode number with its [`birth`] or 0, and true if it is a directory.
+pub fn look(path: &Path) -> Option<((Id, u32), bool)> {
     let stat = stat(&open_path(path)?)?;
     let is_directory = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::Directory;
-    Some((id_of(&stat), created(&stat), is_directory))
+    Some((identity(&stat), is_directory))
 }
 
 /// Returns true if the file was changed so recently that the kernel may not have begun to write it.
@@ -371,11 +355,6 @@ fn path_of(fd: &OwnedFd) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let path = readlink(proc_path(fd), Vec::new()).ok()?.into_bytes();
     Some(std::ffi::OsString::from_vec(path).into())
-}
-
-/// The device and inode number of a descriptor.
-fn id(file: &OwnedFd) -> Option<Id> {
-    Some(id_of(&stat(file)?))
 }
 
 /// A descriptor of O_PATH. The links in /proc/PID lead out of namespaces.
@@ -415,8 +394,9 @@ mod tests {
         std::io::Write::write_all(&mut file, &[7; 40_000]).unwrap();
         file.as_file().sync_all().unwrap();
         let opened = open_path(file.path()).unwrap();
-        let id = id(&opened).unwrap();
-        let mut kept = SurveyedFile::new(&opened, id, Surveyed::whole(Ranges::all())).unwrap();
+        let identity = identity(&stat(&opened).unwrap());
+        let surveyed = Surveyed::whole(Ranges::all());
+        let mut kept = SurveyedFile::new(&opened, identity, surveyed).unwrap();
         let mut evicted = 0;
         loop {
             std::fs::read(file.path()).unwrap();

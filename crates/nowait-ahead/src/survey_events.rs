@@ -169,10 +169,10 @@ impl Survey<'_> {
     }
 
     fn tell_at(&self, place: Place<'_>, directory: u64, pages: u64) -> Option<u64> {
-        let number = self.file.fd.as_raw_fd();
+        let file = (self.file.fd.as_raw_fd(), self.file.birth);
         let last = [directory, pages];
         self.channel
-            .tell_surveyed(self.thread, place, self.file.id, number, last)
+            .tell_surveyed(self.thread, place, self.file.id, file, last)
     }
 
     /// Tells of a part of which no page is resident.
