@@ -33,7 +33,7 @@ use crate::process::{OtherRights, Process};
 use crate::readahead::Readahead;
 use crate::renamed::Renamed;
 use crate::surveyed::{Surveyed, share};
-use crate::surveyed_file::{self, ReadAheadFiles, SurveyedFile, look, open_path};
+use crate::surveyed_file::{ReadAheadFiles, SurveyedFile, look, open_path};
 use crate::uses::{Processes, has_channel};
 
 /// A thread that keeps the page cache.
@@ -89,8 +89,8 @@ impl Evictor {
         channel.set_readahead(kernel_readahead());
     }
 
-    /// Starts the thread. If that fails, nothing is evicted. What `readahead` reads from now on is
-    /// evicted when the program has ended. `program` is its process. `is_unseen` returns true if the library does not see the
+    /// Starts the thread. If that fails, nothing is evicted. The files that `readahead` reads from now on are evicted when the program
+    /// has opened and closed them, or has ended. `program` is its process. `is_unseen` returns true if the library does not see the
     /// calls of a program. If it is `None`, such programs are not looked for.
     pub fn start(
         channel: Arc<Channel>,
@@ -99,7 +99,7 @@ impl Evictor {
         is_unseen: Option<fn(&Path) -> bool>,
     ) -> Evictor {
         let read_ahead = ReadAheadFiles::default();
-        readahead.survey_before_reading(read_ahead.clone());
+        let surveyed = read_ahead.clone();
         let stop = Arc::new(AtomicBool::new(false));
         let (to, end) = mpsc::channel();
         let (stopped, mut state) = (
@@ -108,7 +108,12 @@ impl Evictor {
         );
         state.processes.is_unseen = is_unseen;
         let thread = std::thread::Builder::new().name("keep".to_owned());
-        let _ = thread.spawn(move || drop(to.send(state.run(&stopped))));
+        if thread
+            .spawn(move || drop(to.send(state.run(&stopped))))
+            .is_ok()
+        {
+            readahead.survey_before_reading(surveyed);
+        }
         Evictor { channel, stop, end }
     }
 
@@ -254,8 +259,20 @@ impl State {
 
     /// Takes the surveys of files that are read ahead.
     fn take_read_ahead(&mut self) {
-        let surveyed = std::mem::take(&mut *surveyed_file::lock(&self.read_ahead));
+        let surveyed = std::mem::take(&mut *self.read_ahead.lock());
         self.add_read_ahead(surveyed);
+    }
+
+    /// From now on, files that were read ahead and then opened by the program are evicted as others are. Those that are in use now are
+    /// still to be found.
+    fn take_opened(&mut self) {
+        let opened = self.read_ahead.take_opened();
+        self.take_read_ahead();
+        for id in opened {
+            if let Some(file) = self.files.get_mut(&id) {
+                file.is_expected = false;
+            }
+        }
     }
 
     /// Adds files that are read ahead. Their surveys may come before or after those of the program.
@@ -344,7 +361,7 @@ impl State {
     fn check(&mut self, reader: &mut Reader<'_>) -> Duration {
         let (now, began) = (Instant::now(), thread_time());
         self.found.clear();
-        self.take_read_ahead();
+        self.take_opened();
         self.find_renamed();
         if self.files.is_empty() && self.processes.is_unseen.is_none() {
             return thread_time().saturating_sub(began);
@@ -359,7 +376,7 @@ impl State {
         reader.read_after(Duration::ZERO, now + LONGEST, |event| self.handle(event));
         let mut leases = Leases::now();
         let read_ahead = self.read_ahead.clone();
-        let mut surveyed = surveyed_file::lock(&read_ahead);
+        let mut surveyed = read_ahead.lock();
         self.add_read_ahead(surveyed.drain(..));
         let channel = self.channel.clone();
         let _opens = channel.begin_opens();
@@ -373,7 +390,7 @@ impl State {
                 file.evict_behind(position, uses.path(*id));
                 return true;
             }
-            let is_over = !file.is_read_ahead && file.evict(now);
+            let is_over = !file.is_expected && file.evict(now);
             if is_over && let Some((path, surveyed)) = file.path_if_renamed() {
                 renamed.add((*id, file.birth), path.to_owned(), surveyed.clone());
             } else if is_over {
@@ -386,20 +403,24 @@ impl State {
     }
 
     /// Evicts the rest. Clean pages are tried eight times: those that stay are in use by another process. The files that
-    /// were read ahead are tried for two seconds, because the disk may still be reading them.
+    /// were read ahead are tried for two seconds, because the disk may still be reading them. After `deadline` none is tried any
+    /// more.
     fn finish(&mut self, deadline: Instant) {
         const ROUNDS: u32 = 7;
         const READS: Duration = Duration::from_secs(2);
         let end_of_reads = Instant::now() + READS;
         let mut pause = Duration::from_millis(1);
         for round in 0.. {
-            let is_last = Instant::now() >= deadline;
             let (sums, renamed) = (&mut self.sums, &mut self.renamed);
             let opens = self.channel.begin_opens();
             let mut leases = Leases::now();
             self.files.retain(|id, file| {
                 if leases.has(*id) {
                     sums.entry(file.mount).or_default().unknown += 1;
+                    return false;
+                }
+                if Instant::now() >= deadline {
+                    add_sums(sums, file, Some(file.left()));
                     return false;
                 }
                 let left = file.evict_all(true);
@@ -413,14 +434,14 @@ impl State {
                 let is_read = file.is_read_ahead && Instant::now() < end_of_reads;
                 let is_used = found.unwritten == 0 && round >= ROUNDS && !is_read;
                 let is_over = found.left == 0 || is_used;
-                if is_over || is_last {
+                if is_over {
                     add_sums(sums, file, left.map(|it| it.left));
                 }
-                !(is_over || is_last)
+                !is_over
             });
             drop(opens);
             self.find_renamed();
-            if self.files.is_empty() || is_last {
+            if self.files.is_empty() {
                 break;
             }
             std::thread::sleep(pause);
@@ -543,5 +564,54 @@ mod tests {
         state.insert(removed);
         state.add_read_ahead(read_ahead());
         assert_eq!(state.files[&id].birth, birth);
+    }
+
+    /// A file with some cached pages that was surveyed to be read ahead.
+    fn read_ahead(state: &State) -> (tempfile::NamedTempFile, Id) {
+        let program = std::env::current_exe().unwrap();
+        let file = tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap();
+        std::fs::write(&file, [7; 5000]).unwrap();
+        file.as_file().sync_all().unwrap();
+        let opened = std::fs::File::open(&file).unwrap();
+        rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        SurveyedFile::before_readahead(&opened.into(), &state.read_ahead);
+        std::fs::read(&file).unwrap();
+        let ((id, _), _) = look(file.path()).unwrap();
+        (file, id)
+    }
+
+    #[test]
+    fn a_file_that_was_read_ahead_is_forgotten_when_the_program_has_used_it() {
+        // The program is another process: this one has the file open.
+        let channel = Arc::new(Channel::create(1).unwrap().0);
+        let mut state = State::new(channel.clone(), u32::MAX, ReadAheadFiles::default());
+        let mut reader = Reader::new(&channel);
+        let (_file, id) = read_ahead(&state);
+        for _ in 0..20 {
+            state.check(&mut reader);
+            assert!(state.files.contains_key(&id));
+            // An eviction would be tried again after this time.
+            std::thread::sleep(INTERVAL);
+        }
+        state.read_ahead.add_opened(id);
+        test_support::limit::wait_until("it is evicted", || {
+            state.check(&mut reader);
+            state.files.is_empty()
+        });
+    }
+
+    #[test]
+    fn no_file_is_evicted_after_the_deadline() {
+        let mut state = state();
+        let (_file, id) = read_ahead(&state);
+        state.take_read_ahead();
+        let mount = state.files[&id].mount;
+        state.finish(Instant::now());
+        assert!(state.files.is_empty());
+        let sums = Sums {
+            unknown: 1,
+            ..Sums::default()
+        };
+        assert_eq!(state.sums[&mount], sums);
     }
 }

@@ -30,8 +30,10 @@ pub struct SurveyedFile {
     pub mount: u64,
     /// The pages that were resident before the program could read them.
     pub surveyed: Surveyed,
-    /// It was read ahead, and is not evicted before the program has ended.
+    /// It was read ahead. A survey of the program may be older than that for the readahead, or later.
     pub is_read_ahead: bool,
+    /// It was read ahead, and the program has not opened it since. It is not evicted while the program runs.
+    pub is_expected: bool,
     size: u64,
     /// The offset before which pages were evicted while the file was in use.
     evicted_to: u64,
@@ -44,6 +46,8 @@ pub struct SurveyedFile {
     attempts: u32,
     /// The bytes that were resident before, and those that are since the last eviction. `None` if that is not known.
     counted: Option<(u64, u64)>,
+    /// The bytes of these that were not resident before, at the end of the program.
+    left: u64,
     /// The time of the next attempt.
     next: Instant,
 }
@@ -90,6 +94,7 @@ impl SurveyedFile {
             mount: stat.stx_mnt_id,
             surveyed,
             is_read_ahead: false,
+            is_expected: false,
             size,
             evicted_to: 0,
             clean: 0,
@@ -97,20 +102,21 @@ impl SurveyedFile {
             complete: 0,
             attempts: 0,
             counted: None,
+            left: 0,
             next: Instant::now(),
         })
     }
 
-    /// Surveys a file that is about to be read ahead of the program, and adds it to `surveyed`. It is evicted when the program has
-    /// ended. Without a survey, and as for [`new`](SurveyedFile::new), it is not added.
-    pub fn before_readahead(file: &OwnedFd, surveyed: &ReadAheadFiles) {
+    /// Surveys a file that is about to be read ahead of the program, and adds it to `files`. It is evicted when the program has
+    /// opened and closed it, or has ended. Without a survey, and as for [`new`](SurveyedFile::new), it is not added.
+    pub fn before_readahead(file: &OwnedFd, files: &ReadAheadFiles) {
         let new = |stat| SurveyedFile::new(file, identity(&stat), Surveyed::default());
         let kept = stat(file).and_then(new);
         let Some(mut kept) = kept else {
             return;
         };
-        kept.is_read_ahead = true;
-        let mut surveyed = lock(surveyed);
+        (kept.is_read_ahead, kept.is_expected) = (true, true);
+        let mut surveyed = files.lock();
         let probe = Probe::new(file);
         let missing = probe.ok().and_then(|it| missing(&it, 0..u64::MAX));
         // Without these ranges nothing of it is evicted: its pages count as cached.
@@ -136,7 +142,7 @@ impl SurveyedFile {
 
     /// The file is read ahead, too, and was surveyed for that. The program has opened it before.
     pub fn read_ahead(&mut self, surveyed: Surveyed, max: usize) {
-        self.is_read_ahead = true;
+        (self.is_read_ahead, self.is_expected) = (true, true);
         self.surveyed.unite(surveyed, max);
     }
 
@@ -217,9 +223,11 @@ impl SurveyedFile {
         if is_over {
             self.evict_to(fd, u64::MAX);
             self.counted = self.count(fd);
-            return self.left(fd);
+            let left = self.count_left(fd);
+            self.left = left.map_or(0, |it| it.left);
+            return left;
         }
-        let mut left = self.left(fd)?;
+        let mut left = self.count_left(fd)?;
         left.is_dirty |= left.may_be_dirty && was_changed(&stat);
         // The advice would write each file by itself. The program or the kernel writes many
         // together.
@@ -228,7 +236,7 @@ impl SurveyedFile {
         }
         if left.left > 0 || !self.is_evicted {
             self.evict_to(fd, u64::MAX);
-            self.complete += u32::from(self.left(fd)?.left == 0);
+            self.complete += u32::from(self.count_left(fd)?.left == 0);
         }
         self.clean = match left.left {
             0 if self.is_evicted => self.clean + 1,
@@ -265,8 +273,13 @@ impl SurveyedFile {
         }
     }
 
+    /// The bytes that are left since the last eviction after the program has ended.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
     /// `None` if the kernel does not report residency.
-    fn left(&self, fd: &OwnedFd) -> Option<Left> {
+    fn count_left(&self, fd: &OwnedFd) -> Option<Left> {
         let mut sum = Left::default();
         for range in self
             .surveyed
@@ -294,13 +307,34 @@ impl SurveyedFile {
     }
 }
 
-/// The files that are read ahead, with their surveys, which the evictor takes. While the list is locked, no file is surveyed, and
-/// none is evicted: a survey would find pages that are then evicted.
-pub type ReadAheadFiles = Arc<Mutex<Vec<SurveyedFile>>>;
+/// The files that are read ahead, which the evictor takes. Clones share them.
+#[derive(Clone, Default)]
+pub struct ReadAheadFiles {
+    surveyed: Arc<Mutex<Vec<SurveyedFile>>>,
+    /// This has a lock of its own: those who follow the program do not wait for evictions.
+    opened: Arc<Mutex<Vec<Id>>>,
+}
 
-/// Locks the list of files that are read ahead.
-pub fn lock(files: &ReadAheadFiles) -> MutexGuard<'_, Vec<SurveyedFile>> {
-    files.lock().unwrap_or_else(PoisonError::into_inner)
+impl ReadAheadFiles {
+    /// Locks the list of new files with their surveys. Meanwhile no file is surveyed, and none is to be evicted: a survey would
+    /// find pages that are then evicted.
+    pub fn lock(&self) -> MutexGuard<'_, Vec<SurveyedFile>> {
+        lock(&self.surveyed)
+    }
+
+    /// The program has opened this file after it was surveyed.
+    pub fn add_opened(&self, id: Id) {
+        lock(&self.opened).push(id);
+    }
+
+    /// Takes the files that the program has opened. They are among those that were in the other list before, or are there.
+    pub fn take_opened(&self) -> Vec<Id> {
+        std::mem::take(&mut *lock(&self.opened))
+    }
+}
+
+fn lock<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
+    list.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The cached bytes of a range.
