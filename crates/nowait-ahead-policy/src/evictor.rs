@@ -5,7 +5,8 @@
 //!  read(2) ─► it surveys a window of a large file ─► Missing …
 //!  close(2) ─► it evicts a small file itself, and withdraws the event, unless data is read ahead
 //!  every 20 ms: is it in use (uses)? ─► yes, and large: evict the windows behind its position
-//!                                   └► no: evict what was missing, look again, and forget the file
+//!                                   └► no: evict what was missing, look again, and forget the file,
+//!                                          unless it was read ahead and the program is expected to open it
 //!  the program has ended ─► evict the rest, wait until it is written
 //! ```
 //! A file is known until it was evicted. A part of a file that was not surveyed is not evicted.
