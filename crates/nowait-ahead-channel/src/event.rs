@@ -41,8 +41,9 @@ pub enum Kind {
     /// [`Event::missing`] returns the pages of the part that are not resident.
     Missing,
     /// A file was opened. `pages` are not resident, or its parts follow as [`Missing`](Kind::Missing).
-    /// `path` and `fd` are those of the call that has opened it, `time` is its descriptor, and `stats`
-    /// the [`key`] of the directory to which the path is relative.
+    /// `path` and `fd` are those of the call that has opened it, `time` has its descriptor
+    /// ([`Event::descriptor`]) and its birth ([`Event::birth`]), and `stats` is the [`key`] of the directory to which the path
+    /// is relative.
     Surveyed,
     /// The bytes from `time` to `stats` of a file were used, or the file was opened if there are
     /// none. `path` is absolute. A long one is split as that of a [`Surveyed`](Kind::Surveyed).
@@ -115,6 +116,16 @@ impl Event {
             pages: &self.path,
         }
     }
+
+    /// The descriptor of the file that a [`Kind::Surveyed`] reports.
+    pub fn descriptor(&self) -> i32 {
+        (self.time as u32).cast_signed()
+    }
+
+    /// The [`birth`] of the file that a [`Kind::Surveyed`] reports. 0 if its filesystem has no birth time.
+    pub fn birth(&self) -> u32 {
+        (self.time >> 32) as u32
+    }
 }
 
 /// The place of a directory, as the program's system call names it: a descriptor or −1, and a path
@@ -134,6 +145,16 @@ pub fn key((device, inode): (u64, u64)) -> u64 {
     (inode ^ device.rotate_left(32))
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)
         .max(1)
+}
+
+/// A number for the birth time of a file (statx(2)), in seconds and nanoseconds, by which it is told from a later file with the
+/// same inode number. 0 if there is none.
+pub fn birth(time: Option<(i64, u32)>) -> u32 {
+    let number = |(seconds, nanoseconds): (i64, u32)| {
+        let time = seconds.cast_unsigned() ^ u64::from(nanoseconds) << 32;
+        (time.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+    };
+    time.map_or(0, |time| number(time).max(1))
 }
 
 impl Place<'_> {

@@ -19,7 +19,7 @@ mod ring;
 mod sandbox;
 
 pub use counter::Moment;
-pub use event::{Event, Kind, Missing, PATH_MAX, Place, key};
+pub use event::{Event, Kind, Missing, PATH_MAX, Place, birth, key};
 pub use evicted::EvictedFiles;
 pub use mappings::used_mappings;
 pub use ring::{Channel, Counts, Listening, Reader};

@@ -206,7 +206,7 @@ impl Channel {
         self.tell(Kind::Directory, tid, Place { fd: -1, path }, id, 0);
     }
 
-    /// Tells that a file was surveyed that has the descriptor `fd`, and was opened by a path
+    /// Tells that a file was surveyed that has the descriptor `fd` and this [birth](crate::birth), or 0, and was opened by a path
     /// relative to the directory with this [key](crate::key). The path may be long. For `pages` see
     /// [`Event::pages`]. As [`tell`](Channel::tell) otherwise. Returns the number of the event.
     pub fn tell_surveyed(
@@ -214,11 +214,12 @@ impl Channel {
         tid: u32,
         place: Place<'_>,
         id: (u64, u64),
-        fd: i32,
+        (fd, birth): (i32, u32),
         [directory, pages]: [u64; 2],
     ) -> Option<u64> {
         let path = self.tell_path(tid, place.path, id);
-        let numbers = [u64::from(fd.cast_unsigned()), directory, pages];
+        let file = u64::from(fd.cast_unsigned()) | u64::from(birth) << 32;
+        let numbers = [file, directory, pages];
         let words = encode(Kind::Surveyed, tid, Place { path, ..place }, id, numbers)?;
         Some(self.push(&words))
     }
@@ -489,13 +490,39 @@ impl<'a> Reader<'a> {
     ) {
         let end = self.memory().head.0.load(Ordering::Relaxed);
         self.sleep_once(pause);
-        while (end.wrapping_sub(self.next) as i64) > 0 && Instant::now() < deadline {
-            match self.look() {
+        self.read_to(end, deadline, &mut handle);
+    }
+
+    /// Reads the events that were told before this call with `handle`, until `deadline`. Those that are left then count as lost. An
+    /// event that stays incomplete, because its thread was killed, is lost, too, but not those after it.
+    pub fn drain(&mut self, deadline: Instant, mut handle: impl FnMut(&Event)) {
+        let end = self.memory().head.0.load(Ordering::Relaxed);
+        self.read_to(end, deadline, &mut handle);
+        let left = end.wrapping_sub(self.next);
+        if left.cast_signed() > 0 {
+            self.lost = self.lost.saturating_add(left);
+        }
+        self.memory().handled.0.store(self.next, Ordering::Relaxed);
+    }
+
+    /// Reads the events before number `end`, unless a program has changed the number of events.
+    fn read_to(&mut self, end: u64, deadline: Instant, handle: &mut dyn FnMut(&Event)) {
+        let began = Instant::now();
+        let mut is_left = self.next != end;
+        while is_left && Instant::now() < deadline {
+            let found = match self.look() {
+                // All were begun before this call, and have had that time. There may be thousands if a program has changed the
+                // number of events.
+                Found::Incomplete if began.elapsed() > PATIENCE => self.pass(1),
+                found => found,
+            };
+            match found {
                 Found::Event(event) => handle(&event),
                 Found::Passed(count) => self.lost = self.lost.saturating_add(count),
                 Found::Incomplete => std::thread::sleep(NAP),
                 Found::Nothing => break,
             }
+            is_left = end.wrapping_sub(self.next).cast_signed() > 0;
         }
     }
 
@@ -724,7 +751,9 @@ mod tests {
         let mut reader = Reader::new(&channel);
         let path: Vec<u8> = (0..2 * PATH_MAX + 7).map(|n| n as u8).collect();
         let place = Place { fd: 4, path: &path };
-        channel.tell_surveyed(1, place, (3, 4), 5, [0, 1]).unwrap();
+        channel
+            .tell_surveyed(1, place, (3, 4), (-5, u32::MAX - 6), [0, 1])
+            .unwrap();
         channel.tell_directory(1, &path[..PATH_MAX + 1], (3, 4));
         for kind in [Kind::Surveyed, Kind::Directory] {
             let mut told = Vec::new();
@@ -740,6 +769,9 @@ mod tests {
                 }
             };
             assert_eq!(last.kind, kind);
+            if kind == Kind::Surveyed {
+                assert_eq!((last.descriptor(), last.birth()), (-5, u32::MAX - 6));
+            }
             assert_eq!(told, path[..told.len()]);
             assert_eq!(
                 told.len() % PATH_MAX,
@@ -754,7 +786,7 @@ mod tests {
         let place = Place { fd: -1, path: b"" };
         let tell = |inode| {
             channel
-                .tell_surveyed(1, place, (0, inode), 3, [0, 1])
+                .tell_surveyed(1, place, (0, inode), (3, 0), [0, 1])
                 .unwrap()
         };
         let numbers = [tell(10), tell(11), tell(12)];
@@ -775,7 +807,7 @@ mod tests {
     #[test]
     fn the_reader_does_not_wait_if_all_events_were_withdrawn() {
         let channel = channel();
-        let number = channel.tell_surveyed(1, Place::NONE, (0, 1), 3, [0, 1]);
+        let number = channel.tell_surveyed(1, Place::NONE, (0, 1), (3, 0), [0, 1]);
         assert!(channel.withdraw(number.unwrap()));
         channel.wake();
         let long = Duration::from_secs(600);
@@ -796,6 +828,24 @@ mod tests {
         assert_eq!(reader.next_until(soon()).unwrap().fd, 5);
         assert_eq!(reader.lost(), 1);
         assert_eq!(reader.next_until(Instant::now()), None);
+    }
+
+    #[test]
+    fn the_last_events_are_read_although_a_writer_before_them_was_killed() {
+        let channel = channel();
+        let mut reader = Reader::new(&channel);
+        let tell = |n| channel.tell_unmapping(n, 0..1);
+        tell(1);
+        channel.0.head.0.fetch_add(1, Ordering::Relaxed);
+        let last = (2..100).map(tell).last().flatten();
+        let mut read = Vec::new();
+        reader.drain(soon(), |event| read.push(event.tid));
+        assert_eq!((read, reader.lost()), ((1..100).collect(), 1));
+        assert!(channel.is_handled(last));
+        // There is no time for these.
+        (0..3).map(tell).for_each(drop);
+        reader.drain(Instant::now(), |event| panic!("{event:?}"));
+        assert_eq!(reader.lost(), 4);
     }
 
     #[test]
@@ -854,7 +904,8 @@ mod tests {
 
     #[test]
     fn the_reader_goes_on_after_the_number_of_events_was_changed() {
-        for number in [0, 1, 100, u64::MAX / 2, u64::MAX - 5] {
+        let numbers = [0, 1, 100, u64::MAX / 2, u64::MAX - 5];
+        for (number, is_drained) in numbers.into_iter().flat_map(|it| [(it, false), (it, true)]) {
             let channel = channel();
             let mut reader = Reader::new(&channel);
             channel.tell(Kind::Opened, 1, Place::NONE, (0, 1), 3);
@@ -862,8 +913,15 @@ mod tests {
             channel.0.head.0.store(number, Ordering::Relaxed);
             let tell = |n| channel.tell(Kind::Opened, 1, Place::NONE, (0, n), 3);
             (0..3 * SLOTS as u64).for_each(tell);
-            let last = std::iter::from_fn(|| reader.next_until(Instant::now())).last();
-            assert_eq!(last.map(|event| event.id.1), Some(3 * SLOTS as u64 - 1));
+            let mut last = None;
+            match is_drained {
+                true => reader.drain(soon(), |event| last = Some(event.id.1)),
+                false => {
+                    let next = || reader.next_until(Instant::now());
+                    last = std::iter::from_fn(next).last().map(|event| event.id.1);
+                }
+            }
+            assert_eq!(last, Some(3 * SLOTS as u64 - 1));
         }
     }
 

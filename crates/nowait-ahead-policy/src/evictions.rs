@@ -49,8 +49,66 @@ pub fn add_sums(sums: &mut HashMap<u64, Sums>, file: &SurveyedFile, left: Option
         sum.unknown += 1;
         return;
     };
-    sum.files += 1;
-    sum.before += before;
-    sum.left += left.unwrap_or(0);
-    sum.after += after;
+    sum.add(Sums {
+        files: 1,
+        before,
+        after,
+        left: left.unwrap_or(0),
+        unknown: 0,
+    });
+}
+
+impl Sums {
+    /// Adds other files. Any program may write into the memory that some of the numbers come from.
+    pub fn add(&mut self, more: Sums) {
+        for (own, more) in [
+            (&mut self.files, more.files),
+            (&mut self.before, more.before),
+            (&mut self.after, more.after),
+            (&mut self.left, more.left),
+            (&mut self.unknown, more.unknown),
+        ] {
+            *own = own.saturating_add(more);
+        }
+    }
+}
+
+/// The sums by the directories of mounts. Those of several mounts are added: one may cover another one, and those that were
+/// unmounted have the name "?".
+pub fn by_name(
+    sums: &HashMap<u64, Sums>,
+    mounts: &HashMap<u64, PathBuf>,
+) -> BTreeMap<PathBuf, Sums> {
+    let mut named = BTreeMap::<PathBuf, Sums>::new();
+    for (id, sums) in sums {
+        let name = mounts.get(id).cloned().unwrap_or_else(|| "?".into());
+        named.entry(name).or_default().add(*sums);
+    }
+    named
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_with_the_same_name_are_added() {
+        let of = |files| Sums {
+            files,
+            before: 10 * files,
+            after: u64::MAX - 1,
+            left: 1,
+            unknown: 2,
+        };
+        let sums = (1..=5).map(|id| (id, of(id))).collect();
+        let mounts = [(1, "/a".into()), (2, "/b".into()), (4, "/a".into())];
+        let named = by_name(&sums, &HashMap::from(mounts));
+        let files = named.iter().map(|(name, sums)| (name.to_str(), sums.files));
+        let expected = [(Some("/a"), 5), (Some("/b"), 2), (Some("?"), 8)];
+        assert!(files.eq(expected), "{named:?}");
+        let unmounted = named[&PathBuf::from("?")];
+        let numbers = (unmounted.before, unmounted.after, unmounted.left);
+        assert_eq!(numbers, (80, u64::MAX, 2));
+        assert_eq!(unmounted.unknown, 4);
+    }
 }

@@ -5,12 +5,12 @@
 //!  read(2) ─► it surveys a window of a large file ─► Missing …
 //!  close(2) ─► it evicts a small file itself, and withdraws the event, unless data is read ahead
 //!  every 20 ms: is it in use (uses)? ─► yes, and large: evict the windows behind its position
-//!                                   └► no: evict what was missing, look again, and forget the file
+//!                                   └► no: evict what was missing, look again, and forget the file,
+//!                                          unless it was read ahead and the program is expected to open it
 //!  the program has ended ─► evict the rest, wait until it is written
 //! ```
 //! A file is known until it was evicted. A part of a file that was not surveyed is not evicted.
 
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -27,13 +27,14 @@ use nowait_residency::leases::Leases;
 use nowait_residency::sys::clock::thread_time;
 
 use crate::directory::Id;
-use crate::evictions::{Evictions, Sums, add_sums};
+use crate::evictions::{Evictions, Sums, add_sums, by_name};
 use crate::mounts;
+use crate::path_starts::{LONGEST as LONGEST_PATH, PathStarts};
 use crate::process::{OtherRights, Process};
 use crate::readahead::Readahead;
 use crate::renamed::Renamed;
-use crate::surveyed::Surveyed;
-use crate::surveyed_file::{self, ReadAheadFiles, SurveyedFile, look, open_path};
+use crate::surveyed::{Surveyed, share};
+use crate::surveyed_file::{ReadAheadFiles, SurveyedFile, look, open_path};
 use crate::uses::{Processes, has_channel};
 
 /// A thread that keeps the page cache.
@@ -50,8 +51,7 @@ struct State {
     processes: Processes,
     /// Processes that were looked at since the last check.
     found: HashMap<u32, Option<Result<Process, OtherRights>>>,
-    /// The beginnings of long paths, by the thread that has sent them.
-    paths: HashMap<(u32, Id), Vec<u8>>,
+    starts: PathStarts,
     /// The paths of directories, by their [`key`].
     directories: HashMap<u64, PathBuf>,
     files: HashMap<Id, SurveyedFile>,
@@ -74,11 +74,10 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const DELAY: Duration = Duration::from_millis(4);
 /// A look takes at most this part of a processor.
 const SHARE: u32 = 10;
-/// The maximum number of files whose path is incomplete. A thread may end before it completes
-/// one.
-const MAX_PARTS: usize = 1024;
 /// The maximum number of processes that are looked at once for several events.
 const MAX_FOUND: usize = 4;
+/// The maximum number of files. So many are in use, or changed and not yet written.
+const MAX_FILES: usize = 1_000_000;
 /// The maximum number of directories whose paths are known.
 const MAX_DIRECTORIES: usize = 100_000;
 /// The longest time that pages are waited for which are not yet written.
@@ -91,8 +90,8 @@ impl Evictor {
         channel.set_readahead(kernel_readahead());
     }
 
-    /// Starts the thread. If that fails, nothing is evicted. What `readahead` reads from now on is
-    /// evicted when the program has ended. `program` is its process. `is_unseen` returns true if the library does not see the
+    /// Starts the thread. If that fails, nothing is evicted. The files that `readahead` reads from now on are evicted when the program
+    /// has opened and closed them, or has ended. `program` is its process. `is_unseen` returns true if the library does not see the
     /// calls of a program. If it is `None`, such programs are not looked for.
     pub fn start(
         channel: Arc<Channel>,
@@ -101,7 +100,7 @@ impl Evictor {
         is_unseen: Option<fn(&Path) -> bool>,
     ) -> Evictor {
         let read_ahead = ReadAheadFiles::default();
-        readahead.survey_before_reading(read_ahead.clone());
+        let surveyed = read_ahead.clone();
         let stop = Arc::new(AtomicBool::new(false));
         let (to, end) = mpsc::channel();
         let (stopped, mut state) = (
@@ -110,15 +109,21 @@ impl Evictor {
         );
         state.processes.is_unseen = is_unseen;
         let thread = std::thread::Builder::new().name("keep".to_owned());
-        let _ = thread.spawn(move || drop(to.send(state.run(&stopped))));
+        if thread
+            .spawn(move || drop(to.send(state.run(&stopped))))
+            .is_ok()
+        {
+            readahead.survey_before_reading(surveyed);
+        }
         Evictor { channel, stop, end }
     }
 
-    /// Evicts the rest after the end of the program. Waits until it is written, at most 20 seconds.
-    pub fn stop(self) -> Evictions {
+    /// Evicts the rest after the end of the program. Waits until it is written, at most 20 seconds. `None` if that time is over, or
+    /// if the thread could not be started.
+    pub fn stop(self) -> Option<Evictions> {
         self.stop.store(true, Ordering::Relaxed);
         self.channel.wake();
-        self.end.recv_timeout(2 * LONGEST).unwrap_or_default()
+        self.end.recv_timeout(2 * LONGEST).ok()
     }
 }
 
@@ -129,7 +134,7 @@ impl State {
             read_ahead,
             processes: Processes::of(Some(program)),
             found: HashMap::new(),
-            paths: HashMap::new(),
+            starts: PathStarts::default(),
             directories: HashMap::new(),
             files: HashMap::new(),
             just_opened: HashSet::new(),
@@ -156,11 +161,7 @@ impl State {
             interval = INTERVAL.max(self.check(&mut reader) * SHARE);
         }
         let deadline = Instant::now() + LONGEST;
-        while Instant::now() < deadline
-            && let Some(event) = reader.next_until(Instant::now())
-        {
-            self.handle(&event);
-        }
+        reader.drain(deadline, |event| self.handle(event));
         self.take_read_ahead();
         self.find_renamed();
         self.finish(deadline);
@@ -170,30 +171,24 @@ impl State {
     fn handle(&mut self, event: &Event) {
         self.take_read_ahead();
         self.has_reports = true;
+        let max_ranges = share(self.files.len());
         match event.kind {
             Kind::Missing => {
                 if let Some(file) = self.files.get_mut(&event.id) {
-                    file.add(event.missing());
+                    file.add(event.missing(), max_ranges);
                 } else {
                     self.renamed.survey(event.id, event.missing());
                 }
             }
-            Kind::Path => {
-                if self.paths.len() >= MAX_PARTS {
-                    self.paths.clear();
-                }
-                let path = self.paths.entry((event.tid, event.id)).or_default();
-                path.truncate(usize::try_from(event.time).unwrap_or(usize::MAX));
-                path.extend_from_slice(&event.path);
-            }
+            Kind::Path => self.starts.add(event),
             Kind::Surveyed => {
                 self.processes.add(event.tid);
-                let path = self.path_of(event);
-                self.forget_if_removed(event, &path);
+                let path = self.starts.complete(event);
+                self.forget_if_removed(event.id, event.birth());
                 match self.files.get_mut(&event.id) {
                     None => self.opened(event, &path),
                     Some(file) => {
-                        file.opened_again(event);
+                        file.opened_again(event, max_ranges);
                         self.just_opened.insert(event.id);
                     }
                 }
@@ -205,29 +200,23 @@ impl State {
                 if self.directories.len() >= MAX_DIRECTORIES {
                     self.directories.clear();
                 }
-                let path = OsString::from_vec(self.path_of(event));
+                let path = OsString::from_vec(self.starts.complete(event));
                 self.directories.insert(key(event.id), path.into());
             }
             _ => {}
         }
     }
 
-    /// The path of an event.
-    fn path_of(&mut self, event: &Event) -> Vec<u8> {
-        let start = self.paths.remove(&(event.tid, event.id));
-        [start.unwrap_or_default().as_slice(), &event.path].concat()
-    }
-
     /// A file has got another name. One that was closed before is found by it.
     fn named(&mut self, event: &Event) {
-        let name = self.path_of(event);
+        let name = self.starts.complete(event);
         let path = self.absolute(event, &name);
         if !path.is_absolute() {
             return;
         }
         let channel = self.channel.clone();
         let _opens = channel.begin_opens();
-        let Some((id, _, is_directory)) = look(&path) else {
+        let Some(((id, _), is_directory)) = look(&path) else {
             // Perhaps a directory, and one above it was renamed meanwhile.
             return self.renamed.directory_is_named(path, false);
         };
@@ -243,29 +232,21 @@ impl State {
     /// A directory has got another path, and so have those below it.
     fn directory_is_named(&mut self, id: Id, path: PathBuf) {
         if let Some(before) = self.directories.get(&key(id)).cloned() {
-            for directory in self.directories.values_mut() {
+            self.directories.retain(|_, directory| {
                 if let Ok(below) = directory.strip_prefix(&before) {
                     *directory = path.join(below);
                 }
-            }
+                directory.as_os_str().len() < LONGEST_PATH
+            });
         }
         self.renamed.directory_is_named(path, true);
     }
 
-    /// Forgets a file if the one that the program has opened is another one with the same number.
-    fn forget_if_removed(&mut self, event: &Event, named: &[u8]) {
-        let Some(file) = self.files.get(&event.id) else {
-            return;
-        };
-        let path = self.absolute(event, named);
-        let channel = self.channel.clone();
-        let _opens = channel.begin_opens();
-        if path.is_absolute()
-            && let Some((id, created, _)) = look(&path)
-            && id == event.id
-            && !file.is_still(created)
-        {
-            self.files.remove(&event.id);
+    /// Forgets a file if another one with the same number has been opened, which has this birth.
+    fn forget_if_removed(&mut self, id: Id, birth: u32) {
+        let is_other = |file: &SurveyedFile| file.birth != birth && birth != 0;
+        if self.files.get(&id).is_some_and(is_other) {
+            self.files.remove(&id);
         }
     }
 
@@ -279,18 +260,30 @@ impl State {
 
     /// Takes the surveys of files that are read ahead.
     fn take_read_ahead(&mut self) {
-        let surveyed = std::mem::take(&mut *surveyed_file::lock(&self.read_ahead));
+        let surveyed = std::mem::take(&mut *self.read_ahead.lock());
         self.add_read_ahead(surveyed);
+    }
+
+    /// From now on, files that were read ahead and then opened by the program are evicted as others are. Those that are in use now are
+    /// still to be found.
+    fn take_opened(&mut self) {
+        let opened = self.read_ahead.take_opened();
+        self.take_read_ahead();
+        for id in opened {
+            if let Some(file) = self.files.get_mut(&id) {
+                file.is_expected = false;
+            }
+        }
     }
 
     /// Adds files that are read ahead. Their surveys may come before or after those of the program.
     fn add_read_ahead(&mut self, surveyed: impl IntoIterator<Item = SurveyedFile>) {
         for file in surveyed {
-            match self.files.entry(file.id) {
-                Entry::Vacant(entry) => {
-                    entry.insert(file);
-                }
-                Entry::Occupied(mut entry) => entry.get_mut().read_ahead(file.surveyed),
+            self.forget_if_removed(file.id, file.birth);
+            let max_ranges = share(self.files.len());
+            match self.files.get_mut(&file.id) {
+                Some(known) => known.read_ahead(file.surveyed, max_ranges),
+                None => drop(self.insert(file)),
             }
         }
     }
@@ -320,16 +313,16 @@ impl State {
         let channel = self.channel.clone();
         let _opens = channel.begin_opens();
         let surveyed = Surveyed::opened(event);
-        let new = |file: OwnedFd| SurveyedFile::new(&file, event.id, surveyed.clone());
+        let identity = (event.id, event.birth());
+        let new = |file: OwnedFd| SurveyedFile::new(&file, identity, surveyed.clone());
         let by_path = || path.is_absolute().then(|| open_path(&path))?;
-        let number = (event.time as u32).cast_signed();
-        let by_number = || process.as_ref()?.hold(number, b"");
+        let by_number = || process.as_ref()?.hold(event.descriptor(), b"");
         let as_process = || process.as_ref()?.hold(event.fd, named);
         let file = by_path().and_then(new);
         let file = file.or_else(|| by_number().and_then(new));
         match file.or_else(|| as_process().and_then(new)) {
-            Some(file) => self.insert(event.id, file),
-            None if path.is_absolute() => self.renamed.add(event.id, None, path, surveyed),
+            Some(file) => self.insert_opened(file),
+            None if path.is_absolute() => self.renamed.add(identity, path, surveyed),
             None => {}
         }
     }
@@ -341,14 +334,27 @@ impl State {
             self.renamed.find()
         };
         for file in found {
-            self.insert(file.id, file);
+            self.insert_opened(file);
         }
         lost.into_iter().for_each(|id| self.channel.free(id));
     }
 
-    fn insert(&mut self, id: Id, file: SurveyedFile) {
-        self.just_opened.insert(id);
-        self.files.insert(id, file);
+    fn insert_opened(&mut self, file: SurveyedFile) {
+        let id = file.id;
+        if self.insert(file) {
+            self.just_opened.insert(id);
+        }
+    }
+
+    /// Adds a file. Returns false if there are too many: its pages stay.
+    fn insert(&mut self, file: SurveyedFile) -> bool {
+        let has_room = self.files.len() < MAX_FILES || self.files.contains_key(&file.id);
+        if has_room {
+            self.files.insert(file.id, file);
+        } else {
+            self.sums.entry(file.mount).or_default().unknown += 1;
+        }
+        has_room
     }
 
     /// Evicts files that the program does not use any more, and the windows behind its position in
@@ -356,7 +362,7 @@ impl State {
     fn check(&mut self, reader: &mut Reader<'_>) -> Duration {
         let (now, began) = (Instant::now(), thread_time());
         self.found.clear();
-        self.take_read_ahead();
+        self.take_opened();
         self.find_renamed();
         if self.files.is_empty() && self.processes.is_unseen.is_none() {
             return thread_time().saturating_sub(began);
@@ -371,7 +377,7 @@ impl State {
         reader.read_after(Duration::ZERO, now + LONGEST, |event| self.handle(event));
         let mut leases = Leases::now();
         let read_ahead = self.read_ahead.clone();
-        let mut surveyed = surveyed_file::lock(&read_ahead);
+        let mut surveyed = read_ahead.lock();
         self.add_read_ahead(surveyed.drain(..));
         let channel = self.channel.clone();
         let _opens = channel.begin_opens();
@@ -385,9 +391,9 @@ impl State {
                 file.evict_behind(position, uses.path(*id));
                 return true;
             }
-            let is_over = !file.is_read_ahead && file.evict(now);
+            let is_over = !file.is_expected && file.evict(now);
             if is_over && let Some((path, surveyed)) = file.path_if_renamed() {
-                renamed.add(*id, file.created, path.to_owned(), surveyed.clone());
+                renamed.add((*id, file.birth), path.to_owned(), surveyed.clone());
             } else if is_over {
                 add_sums(sums, file, file.is_clean().then_some(0));
                 channel.free(*id);
@@ -398,14 +404,14 @@ impl State {
     }
 
     /// Evicts the rest. Clean pages are tried eight times: those that stay are in use by another process. The files that
-    /// were read ahead are tried for two seconds, because the disk may still be reading them.
+    /// were read ahead are tried for two seconds, because the disk may still be reading them. After `deadline` none is tried any
+    /// more.
     fn finish(&mut self, deadline: Instant) {
         const ROUNDS: u32 = 7;
         const READS: Duration = Duration::from_secs(2);
         let end_of_reads = Instant::now() + READS;
         let mut pause = Duration::from_millis(1);
         for round in 0.. {
-            let is_last = Instant::now() >= deadline;
             let (sums, renamed) = (&mut self.sums, &mut self.renamed);
             let opens = self.channel.begin_opens();
             let mut leases = Leases::now();
@@ -414,25 +420,29 @@ impl State {
                     sums.entry(file.mount).or_default().unknown += 1;
                     return false;
                 }
+                if Instant::now() >= deadline {
+                    add_sums(sums, file, Some(file.left()));
+                    return false;
+                }
                 let left = file.evict_all(true);
                 if left.is_none()
                     && let Some((path, surveyed)) = file.path_if_renamed()
                 {
-                    renamed.add(*id, file.created, path.to_owned(), surveyed.clone());
+                    renamed.add((*id, file.birth), path.to_owned(), surveyed.clone());
                     return false;
                 }
                 let found = left.unwrap_or_default();
                 let is_read = file.is_read_ahead && Instant::now() < end_of_reads;
                 let is_used = found.unwritten == 0 && round >= ROUNDS && !is_read;
                 let is_over = found.left == 0 || is_used;
-                if is_over || is_last {
+                if is_over {
                     add_sums(sums, file, left.map(|it| it.left));
                 }
-                !(is_over || is_last)
+                !is_over
             });
             drop(opens);
             self.find_renamed();
-            if self.files.is_empty() || is_last {
+            if self.files.is_empty() {
                 break;
             }
             std::thread::sleep(pause);
@@ -444,15 +454,15 @@ impl State {
         let mounts = mounts::points();
         let mut sums = self.sums.clone();
         for evicted in self.channel.evicted() {
-            let sum = sums.entry(evicted.mount).or_default();
-            sum.files = sum.files.saturating_add(evicted.files);
-            sum.before = sum.before.saturating_add(evicted.before);
-            sum.after = sum.after.saturating_add(evicted.after);
+            sums.entry(evicted.mount).or_default().add(Sums {
+                files: evicted.files,
+                before: evicted.before,
+                after: evicted.after,
+                ..Sums::default()
+            });
         }
-        let name = |id| mounts.get(&id).cloned().unwrap_or_else(|| "?".into());
-        let named = sums.into_iter().map(|(id, sums)| (name(id), sums));
         Evictions {
-            mounts: named.collect(),
+            mounts: by_name(&sums, &mounts),
             unseen: self.processes.unseen(),
             lost,
             has_reports: self.has_reports,
@@ -474,4 +484,135 @@ fn kernel_readahead() -> u64 {
         text.trim().parse::<u64>().ok()
     });
     kilobytes.max().unwrap_or(0).saturating_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> State {
+        let (channel, _memory) = Channel::create(1).unwrap();
+        State::new(
+            Arc::new(channel),
+            std::process::id(),
+            ReadAheadFiles::default(),
+        )
+    }
+
+    fn event(kind: Kind, path: &Path) -> Event {
+        Event {
+            kind,
+            tid: std::process::id(),
+            fd: -1,
+            id: (0, 0),
+            time: 0,
+            stats: 0,
+            pages: 0,
+            path: path.as_os_str().as_bytes().to_vec(),
+        }
+    }
+
+    /// A program may write anything into the channel.
+    #[test]
+    fn paths_do_not_become_longer_and_longer() {
+        let mut state = state();
+        let directory = tempfile::tempdir().unwrap();
+        let ((id, _), _) = look(directory.path()).unwrap();
+        for _ in 0..1000 {
+            let mut root = event(Kind::Directory, Path::new("/"));
+            root.id = id;
+            state.handle(&root);
+            let mut other = event(Kind::Directory, Path::new("/other"));
+            other.id = (1, 2);
+            if !state.directories.contains_key(&key(other.id)) {
+                state.handle(&other);
+            }
+            // All directories are below this one now.
+            state.handle(&event(Kind::Named, directory.path()));
+            let longest = state.directories.values().map(|it| it.as_os_str().len());
+            assert!(longest.max() < Some(LONGEST_PATH));
+        }
+    }
+
+    /// A file was removed before its event is handled. Another process has made one that has its number, and its path.
+    #[test]
+    fn a_later_file_with_the_number_of_a_removed_one_is_not_evicted() {
+        let program = std::env::current_exe().unwrap();
+        let file = tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap();
+        std::fs::write(&file, [7; 5000]).unwrap();
+        let ((id, birth), _) = look(file.path()).unwrap();
+        let surveyed = |birth: u32| Event {
+            id,
+            time: u64::from(birth) << 32,
+            pages: u64::MAX,
+            ..event(Kind::Surveyed, file.path())
+        };
+        let mut state = state();
+        let is_known = |state: &mut State, birth| {
+            state.handle(&surveyed(birth));
+            state.find_renamed();
+            state.files.contains_key(&id)
+        };
+        assert!(!is_known(&mut state, birth ^ 1));
+        assert!(is_known(&mut state, birth));
+        // The program has opened a file, which was removed meanwhile, after the one that is there.
+        assert!(!is_known(&mut state, birth ^ 1));
+        // A file that is read ahead may be another one than that of an event.
+        let opened = open_path(file.path()).unwrap();
+        let read_ahead = || SurveyedFile::new(&opened, (id, birth), Surveyed::default());
+        let mut removed = read_ahead().unwrap();
+        removed.birth ^= 1;
+        state.insert(removed);
+        state.add_read_ahead(read_ahead());
+        assert_eq!(state.files[&id].birth, birth);
+    }
+
+    /// A file with some cached pages that was surveyed to be read ahead.
+    fn read_ahead(state: &State) -> (tempfile::NamedTempFile, Id) {
+        let program = std::env::current_exe().unwrap();
+        let file = tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap();
+        std::fs::write(&file, [7; 5000]).unwrap();
+        file.as_file().sync_all().unwrap();
+        let opened = std::fs::File::open(&file).unwrap();
+        rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        SurveyedFile::before_readahead(&opened.into(), &state.read_ahead);
+        std::fs::read(&file).unwrap();
+        let ((id, _), _) = look(file.path()).unwrap();
+        (file, id)
+    }
+
+    #[test]
+    fn a_file_that_was_read_ahead_is_forgotten_when_the_program_has_used_it() {
+        // The program is another process: this one has the file open.
+        let channel = Arc::new(Channel::create(1).unwrap().0);
+        let mut state = State::new(channel.clone(), u32::MAX, ReadAheadFiles::default());
+        let mut reader = Reader::new(&channel);
+        let (_file, id) = read_ahead(&state);
+        for _ in 0..20 {
+            state.check(&mut reader);
+            assert!(state.files.contains_key(&id));
+            // An eviction would be tried again after this time.
+            std::thread::sleep(INTERVAL);
+        }
+        state.read_ahead.add_opened(id);
+        test_support::limit::wait_until("it is evicted", || {
+            state.check(&mut reader);
+            state.files.is_empty()
+        });
+    }
+
+    #[test]
+    fn no_file_is_evicted_after_the_deadline() {
+        let mut state = state();
+        let (_file, id) = read_ahead(&state);
+        state.take_read_ahead();
+        let mount = state.files[&id].mount;
+        state.finish(Instant::now());
+        assert!(state.files.is_empty());
+        let sums = Sums {
+            unknown: 1,
+            ..Sums::default()
+        };
+        assert_eq!(state.sums[&mount], sums);
+    }
 }

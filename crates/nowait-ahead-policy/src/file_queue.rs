@@ -156,6 +156,11 @@ impl Queue {
         Some(file)
     }
 
+    /// Returns true if a file was taken, and the program has not opened it since.
+    pub fn is_ahead(&self, id: Id) -> bool {
+        self.files.get(&id).is_some_and(|file| file.read > 0)
+    }
+
     /// A file that was taken was cached already, perhaps because the program has opened it before
     /// the walk has found it.
     pub fn was_cached(&mut self, id: Id) {
@@ -170,7 +175,7 @@ impl Queue {
 
     /// A file that was taken was not read. A later walk may find it again.
     pub fn was_not_read(&mut self, id: Id) {
-        if self.files.get(&id).is_none_or(|file| file.read == 0) {
+        if !self.is_ahead(id) {
             // The program has opened it, and a walk may have found it again.
             return;
         }

@@ -173,11 +173,25 @@ impl Files {
 
     /// Records that the program has opened a file.
     pub fn opened(&self, id: Id) {
+        if self.count_opened(id) {
+            self.is_not_expected(id);
+        }
+    }
+
+    /// The program has opened a file that was read or is being read: it is to be evicted when it is not in use any more.
+    fn is_not_expected(&self, id: Id) {
+        if let Some(files) = self.0.to_survey.get() {
+            files.add_opened(id);
+        }
+    }
+
+    /// Counts a file as opened. Returns true if it was taken to be read.
+    fn count_opened(&self, id: Id) -> bool {
         self.learn_listing(id);
         let mut guard = self.state();
         let state = &mut *guard;
         let Some(file) = state.forget(id) else {
-            return;
+            return false;
         };
         state.opened += 1;
         state.used += u64::from(file.read > 0);
@@ -190,6 +204,7 @@ impl Files {
         }
         state.move_to_front(file.directory);
         self.wake(state);
+        file.read > 0
     }
 
     /// Lists the directory of a file if the program has opened another file of it just before.
@@ -239,8 +254,9 @@ impl Files {
             let used = directory.read.len().min(used as usize);
             directory.read.drain(..used).collect::<Vec<_>>()
         };
+        // Only their number is known. So they are evicted at the end.
         for id in used {
-            self.opened(id);
+            self.count_opened(id);
         }
     }
 
@@ -296,6 +312,9 @@ impl Files {
                     row += 1;
                 } else {
                     row = 0;
+                    if !self.state().is_ahead(*id) {
+                        self.is_not_expected(*id);
+                    }
                 }
             }
             state = self.state();

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use nowait_ahead_channel::{Channel, Event, Kind, Listening, Reader, key, used_mappings};
 use rustix::fs::OFlags;
 
-use crate::directory::Id;
 use crate::mounts::Mounts;
+use crate::path_starts::{LONGEST, PathStarts};
 use crate::uses::{Processes, has_channel};
 
 /// The paths that a program has used.
@@ -55,8 +55,7 @@ pub struct Use {
 /// Parts of paths that events refer to.
 #[derive(Default)]
 struct Names {
-    /// The beginnings of long paths, by the thread, with the directory.
-    starts: HashMap<(u32, Id), Vec<u8>>,
+    starts: PathStarts,
     /// The paths of directories, by their keys.
     directories: HashMap<u64, Vec<u8>>,
 }
@@ -78,12 +77,14 @@ const FIRST_LOOK: Duration = Duration::from_millis(50);
 pub const LEARNING_TIME: Duration = Duration::from_secs(30);
 /// The time between two looks at the channel if nothing happens.
 const INTERVAL: Duration = Duration::from_millis(50);
+/// The longest time for which the last events are read.
+const LONGEST_DRAIN: Duration = Duration::from_secs(10);
 /// The maximum number of paths.
 const MAX_PATHS: usize = 200_000;
-/// PATH_MAX: no path of a system call is as long.
-const LONGEST: usize = 4096;
 /// The maximum number of parts of a file.
 const MAX_PARTS: usize = 10_000;
+/// The maximum number of directories whose paths are known.
+const MAX_DIRECTORIES: usize = 10_000;
 
 impl Learner {
     /// Starts the thread. It calls `take` once: when the program has ended, or after
@@ -132,9 +133,9 @@ fn learn(channel: &Channel, program: u32, stopped: &AtomicBool) -> Learned {
         learned.look_at(&mut processes);
     }
     channel.listen(Listening::Off);
-    while let Some(event) = reader.next_until(Instant::now()) {
-        learned.handle(&event, &mut names, &mut processes);
-    }
+    reader.drain(Instant::now() + LONGEST_DRAIN, |event| {
+        learned.handle(event, &mut names, &mut processes);
+    });
     learned.lost = reader.lost();
     learned.unmounted.extend(mounts.unmounted());
     let paths = &learned.paths;
@@ -148,7 +149,7 @@ impl Learned {
         let mut path = || names.path_of(event);
         match event.kind {
             Kind::Started => processes.add(event.tid),
-            Kind::Path => names.add_start(event),
+            Kind::Path => names.starts.add(event),
             Kind::Directory => {
                 let path = path();
                 names.add_directory(key(event.id), path);
@@ -238,19 +239,8 @@ fn read_to(info: &Path) -> Option<u64> {
 }
 
 impl Names {
-    fn add_start(&mut self, event: &Event) {
-        if self.starts.len() >= MAX_PARTS {
-            self.starts.clear();
-        }
-        let start = self.starts.entry((event.tid, event.id)).or_default();
-        start.truncate(usize::try_from(event.time).unwrap_or(usize::MAX));
-        if start.len() < LONGEST {
-            start.extend_from_slice(&event.path);
-        }
-    }
-
     fn add_directory(&mut self, key: u64, path: Vec<u8>) {
-        if self.directories.len() >= MAX_PARTS {
+        if self.directories.len() >= MAX_DIRECTORIES {
             self.directories.clear();
         }
         self.directories.insert(key, path);
@@ -258,11 +248,7 @@ impl Names {
 
     /// The path of an event. It is empty if it is relative to a directory that is not known.
     fn path_of(&mut self, event: &Event) -> Vec<u8> {
-        let start = self
-            .starts
-            .remove(&(event.tid, event.id))
-            .unwrap_or_default();
-        let path = [start.as_slice(), &event.path].concat();
+        let path = self.starts.complete(event);
         if event.pages == 0 || event.kind == Kind::Directory {
             return path;
         }
@@ -299,8 +285,6 @@ impl Use {
 mod tests {
     use super::*;
 
-    use nowait_ahead_channel::Place;
-
     #[test]
     fn parts_are_in_order_and_apart() {
         let mut used = Use::default();
@@ -310,25 +294,6 @@ mod tests {
         assert_eq!(used.parts, [0..5, 8..14, 20..24]);
         used.add_part(2..22);
         assert_eq!(used.parts.as_slice(), std::slice::from_ref(&(0..24)));
-    }
-
-    /// A program may write anything into the channel.
-    #[test]
-    fn the_memory_for_paths_is_bounded() {
-        let (channel, _memory) = Channel::create(1).unwrap();
-        let mut names = Names::default();
-        let mut reader = Reader::new(&channel);
-        let path = "x".repeat(256);
-        let part = Place {
-            fd: -1,
-            path: path.as_bytes(),
-        };
-        for _ in 0..100 {
-            channel.tell(Kind::Path, 1, part, (0, 0), u64::MAX);
-            names.add_start(&reader.next_until(Instant::now()).unwrap());
-        }
-        let longest = names.starts.values().map(Vec::len).max();
-        assert!(longest < Some(2 * LONGEST), "{longest:?}");
     }
 
     #[test]

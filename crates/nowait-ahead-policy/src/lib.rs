@@ -21,6 +21,7 @@
 //!  renamed      files that are not at their paths
 //!  surveyed     what surveys have found about its pages
 //!  learner      what a program uses
+//!  path_starts  the beginnings of long paths
 //!  process      opens the directories that an event names
 //!  trees        the walks, and how long they wait for the program
 //!  watches      the directories and files that the program opens, by inotify(7)
@@ -52,6 +53,7 @@ mod follow;
 mod found_files;
 mod learner;
 mod mounts;
+mod path_starts;
 mod process;
 mod readahead;
 mod renamed;

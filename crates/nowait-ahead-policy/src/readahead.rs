@@ -59,6 +59,11 @@ impl Readahead {
         self.trees.walk_watched(root)
     }
 
+    /// Returns true if the data of files is read.
+    pub fn reads_data(&self) -> bool {
+        self.files.is_some()
+    }
+
     /// Surveys each file before its data is read, and adds it to `surveyed`.
     pub(crate) fn survey_before_reading(&self, surveyed: ReadAheadFiles) {
         if let Some(files) = &self.files {

@@ -5,13 +5,12 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use nowait_ahead_channel::Missing;
 
 use crate::directory::Id;
-use crate::surveyed::Surveyed;
-use crate::surveyed_file::{Created, SurveyedFile, open_path};
+use crate::surveyed::{Surveyed, share};
+use crate::surveyed_file::{SurveyedFile, open_path};
 
 /// The files, and the new paths of directories.
 #[derive(Default)]
@@ -23,12 +22,10 @@ pub struct Renamed {
 
 struct Missed {
     id: Id,
+    /// Its birth, or 0.
+    birth: u32,
     path: PathBuf,
     surveyed: Surveyed,
-    /// The time of its creation. `None` if the file was never found, or if its filesystem has none: then it was created before
-    /// `added`.
-    created: Created,
-    added: SystemTime,
     /// It was looked for, and not found. An event may still report its name.
     was_sought: bool,
 }
@@ -39,18 +36,17 @@ const MAX: usize = 10_000;
 const MAX_DIRECTORIES: usize = 16;
 
 impl Renamed {
-    /// Adds a file that is not at this path.
-    pub fn add(&mut self, id: Id, created: Created, path: PathBuf, surveyed: Surveyed) {
+    /// Adds a file with this ID and [birth](nowait_ahead_channel::birth), or 0, that is not at this path.
+    pub fn add(&mut self, (id, birth): (Id, u32), path: PathBuf, surveyed: Surveyed) {
         if self.files.len() >= MAX {
             self.files.retain(|_, file| !file.was_sought);
         }
         if self.files.len() < MAX {
             let missed = Missed {
                 id,
+                birth,
                 path,
                 surveyed,
-                created,
-                added: SystemTime::now(),
                 was_sought: false,
             };
             self.files.insert(id.1, missed);
@@ -83,8 +79,9 @@ impl Renamed {
 
     /// Adds a part of a file that was surveyed.
     pub fn survey(&mut self, id: Id, part: Missing<'_>) {
+        let max = share(self.files.len());
         if let Some(file) = self.get(id) {
-            file.surveyed.add(part);
+            file.surveyed.add(part, max);
         }
     }
 
@@ -134,14 +131,14 @@ impl Renamed {
 }
 
 impl Missed {
-    /// The file, if it is at a path. Another file may have the number of one that was removed.
+    /// The file, if it is at a path. Another file may have the number of one that was removed: without a birth time, it is not
+    /// known to be the same.
     fn at(&self, path: &Path) -> Option<SurveyedFile> {
-        let kept = SurveyedFile::new(&open_path(path)?, self.id, self.surveyed.clone())?;
-        let is_same = match self.created {
-            Some(created) => kept.created == Some(created),
-            None => kept.is_older_than(self.added),
-        };
-        is_same.then_some(kept)
+        if self.birth == 0 {
+            return None;
+        }
+        let identity = (self.id, self.birth);
+        SurveyedFile::new(&open_path(path)?, identity, self.surveyed.clone())
     }
 }
 
@@ -177,9 +174,9 @@ mod tests {
             fs::create_dir(path.parent().unwrap()).unwrap();
         }
         fs::write(&after, [7; 5000]).unwrap();
-        let (id, ..) = look(&after).unwrap();
+        let ((id, birth), _) = look(&after).unwrap();
         let mut renamed = Renamed::default();
-        renamed.add(id, None, before, Surveyed::whole(Ranges::all()));
+        renamed.add((id, birth), before, Surveyed::whole(Ranges::all()));
         let (found, lost) = renamed.find();
         assert!(found.is_empty());
         assert_eq!(lost, [id]);
@@ -196,18 +193,11 @@ mod tests {
         let directory = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
         let path = directory.path().join("file");
         fs::write(&path, [7; 5000]).unwrap();
-        let (id, ..) = look(&path).unwrap();
-        let mut renamed = Renamed::default();
-        renamed.add(id, None, path.clone(), Surveyed::whole(Ranges::all()));
-        if let Some(file) = renamed.get(id) {
-            file.added -= std::time::Duration::from_secs(3600);
-        }
-        assert!(renamed.find().0.is_empty());
-        // The time of its creation was known.
-        let (_, created, _) = look(&path).unwrap();
-        for (created, found) in [(Some((1, 2)), 0), (created, 1)] {
+        let ((id, birth), _) = look(&path).unwrap();
+        for (birth, found) in [(0, 0), (birth ^ 1, 0), (birth, 1)] {
             let mut renamed = Renamed::default();
-            renamed.add(id, created, path.clone(), Surveyed::whole(Ranges::all()));
+            let surveyed = Surveyed::whole(Ranges::all());
+            renamed.add((id, birth), path.clone(), surveyed);
             assert_eq!(renamed.find().0.len(), found);
         }
     }
@@ -219,12 +209,12 @@ mod tests {
         let at = |path: &str| directory.path().join(path);
         fs::create_dir_all(at("new/below")).unwrap();
         fs::write(at("new/below/file"), [7; 5000]).unwrap();
-        let (id, created, _) = look(&at("new/below/file")).unwrap();
+        let (identity, _) = look(&at("new/below/file")).unwrap();
         let mut renamed = Renamed::default();
         renamed.directory_is_named(at("new"), true);
         renamed.directory_is_named(at("other"), false);
         let surveyed = Surveyed::whole(Ranges::all());
-        renamed.add(id, created, at("old/below/file"), surveyed);
+        renamed.add(identity, at("old/below/file"), surveyed);
         assert_eq!(renamed.find().0.len(), 1);
     }
 }

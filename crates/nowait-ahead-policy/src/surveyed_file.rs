@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use nowait_ahead_channel::{Event, Missing};
+use nowait_ahead_channel::{Event, Missing, birth};
 use nowait_page_cache::open_for_readahead;
 use nowait_residency::windows::{WINDOW, evict, missing};
 use nowait_residency::{Probe, Residency, page_size, residency};
@@ -16,7 +16,7 @@ use rustix::fs::{
 };
 
 use crate::directory::{Id, is_on_disk};
-use crate::surveyed::Surveyed;
+use crate::surveyed::{Surveyed, share};
 
 /// The file, and what of it is to be evicted.
 pub struct SurveyedFile {
@@ -24,14 +24,16 @@ pub struct SurveyedFile {
     /// (fcntl(2)), or from unmounting the filesystem, and would keep the space of a removed file.
     path: PathBuf,
     pub id: Id,
-    /// A file that is created later may have the number of this one.
-    pub created: Created,
+    /// Its [`birth`], or 0. A file that is created later may have the number of this one.
+    pub birth: u32,
     /// The ID of the mount.
     pub mount: u64,
     /// The pages that were resident before the program could read them.
     pub surveyed: Surveyed,
-    /// It was read ahead, and is not evicted before the program has ended.
+    /// It was read ahead. A survey of the program may be older than that for the readahead, or later.
     pub is_read_ahead: bool,
+    /// It was read ahead, and the program has not opened it since. It is not evicted while the program runs.
+    pub is_expected: bool,
     size: u64,
     /// The offset before which pages were evicted while the file was in use.
     evicted_to: u64,
@@ -44,12 +46,11 @@ pub struct SurveyedFile {
     attempts: u32,
     /// The bytes that were resident before, and those that are since the last eviction. `None` if that is not known.
     counted: Option<(u64, u64)>,
+    /// The bytes of these that were not resident before, at the end of the program.
+    left: u64,
     /// The time of the next attempt.
     next: Instant,
 }
-
-/// The time of the creation of a file, in seconds and nanoseconds. `None` if its filesystem has none.
-pub type Created = Option<(i64, u32)>;
 
 /// The pages of a file after an eviction.
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,21 +76,25 @@ const DIRTY_PAUSE: Duration = Duration::from_secs(1);
 const MIN_CLEAN: u32 = 1;
 
 impl SurveyedFile {
-    /// From a descriptor of the file. `None` if it is another file, or one without pages on a disk.
-    pub fn new(file: &OwnedFd, id: Id, surveyed: Surveyed) -> Option<SurveyedFile> {
+    /// From a descriptor of the file with this ID and [`birth`]. `None` if it is another file, or one without pages on a disk. If the
+    /// birth is 0, a file with the same ID is taken for the same.
+    pub fn new(file: &OwnedFd, (id, birth): (Id, u32), surveyed: Surveyed) -> Option<SurveyedFile> {
         let stat = stat(file)?;
         let is_regular = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
-        if !is_regular || id_of(&stat) != id || !is_on_disk(file) {
+        let (its_id, its_birth) = identity(&stat);
+        let is_same = its_id == id && (birth == 0 || birth == its_birth);
+        if !is_regular || !is_same || !is_on_disk(file) {
             return None;
         }
         let size = stat.stx_size;
         Some(SurveyedFile {
             path: path_of(file)?,
             id,
-            created: created(&stat),
+            birth: its_birth,
             mount: stat.stx_mnt_id,
             surveyed,
             is_read_ahead: false,
+            is_expected: false,
             size,
             evicted_to: 0,
             clean: 0,
@@ -97,50 +102,55 @@ impl SurveyedFile {
             complete: 0,
             attempts: 0,
             counted: None,
+            left: 0,
             next: Instant::now(),
         })
     }
 
-    /// Surveys a file that is about to be read ahead of the program, and adds it to `surveyed`. It is evicted when the program has
-    /// ended. Without a survey, and as for [`new`](SurveyedFile::new), it is not added.
-    pub fn before_readahead(file: &OwnedFd, surveyed: &ReadAheadFiles) {
-        let kept = id(file).and_then(|id| SurveyedFile::new(file, id, Surveyed::default()));
+    /// Surveys a file that is about to be read ahead of the program, and adds it to `files`. It is evicted when the program has
+    /// opened and closed it, or has ended. Without a survey, and as for [`new`](SurveyedFile::new), it is not added.
+    pub fn before_readahead(file: &OwnedFd, files: &ReadAheadFiles) {
+        let new = |stat| SurveyedFile::new(file, identity(&stat), Surveyed::default());
+        let kept = stat(file).and_then(new);
         let Some(mut kept) = kept else {
             return;
         };
-        kept.is_read_ahead = true;
-        let mut surveyed = lock(surveyed);
+        (kept.is_read_ahead, kept.is_expected) = (true, true);
+        let mut surveyed = files.lock();
         let probe = Probe::new(file);
-        if let Some(missing) = probe.ok().and_then(|it| missing(&it, 0..u64::MAX)) {
+        let missing = probe.ok().and_then(|it| missing(&it, 0..u64::MAX));
+        // Without these ranges nothing of it is evicted: its pages count as cached.
+        if let Some(missing) = missing.filter(|it| it.len() <= share(surveyed.len())) {
             kept.surveyed = Surveyed::whole(missing);
             surveyed.push(kept);
         }
     }
 
-    /// Adds a part that was surveyed. The program may have read a file before it was surveyed for the readahead.
-    pub fn add(&mut self, part: Missing<'_>) {
+    /// Adds a part that was surveyed, if the file then has at most `max` ranges. The program may have read a file before it was
+    /// surveyed for the readahead.
+    pub fn add(&mut self, part: Missing<'_>, max: usize) {
         (self.clean, self.is_evicted, self.complete) = (0, false, 0);
         match self.is_read_ahead {
             true => {
                 let mut more = Surveyed::default();
-                more.add(part);
-                self.surveyed.unite(more);
+                more.add(part, usize::MAX);
+                self.surveyed.unite(more, max);
             }
-            false => self.surveyed.add(part),
+            false => self.surveyed.add(part, max),
         }
     }
 
     /// The file is read ahead, too, and was surveyed for that. The program has opened it before.
-    pub fn read_ahead(&mut self, surveyed: Surveyed) {
-        self.is_read_ahead = true;
-        self.surveyed.unite(surveyed);
+    pub fn read_ahead(&mut self, surveyed: Surveyed, max: usize) {
+        (self.is_read_ahead, self.is_expected) = (true, true);
+        self.surveyed.unite(surveyed, max);
     }
 
     /// The program has opened the file once more, and has surveyed it.
-    pub fn opened_again(&mut self, event: &Event) {
+    pub fn opened_again(&mut self, event: &Event, max: usize) {
         match self.is_read_ahead {
-            true => self.surveyed.unite(Surveyed::opened(event)),
-            false => self.surveyed.add_opened(event),
+            true => self.surveyed.unite(Surveyed::opened(event), max),
+            false => self.surveyed.add_opened(event, max),
         }
     }
 
@@ -156,21 +166,8 @@ impl SurveyedFile {
         }
     }
 
-    /// Returns false if a later file has the number of this one.
-    pub fn is_still(&self, created: Created) -> bool {
-        self.created == created
-    }
-
-    /// Returns true if the file was created before a time. A file that was created later may have the number of a removed one.
-    /// Without a birth time on its filesystem it is not known to have been.
-    pub fn is_older_than(&self, time: SystemTime) -> bool {
-        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let time = (since.as_secs() as i64, since.subsec_nanos());
-        self.created.is_some_and(|created| created <= time)
-    }
-
     fn is(&self, file: &OwnedFd) -> bool {
-        stat(file).is_some_and(|stat| id_of(&stat) == self.id && created(&stat) == self.created)
+        stat(file).is_some_and(|stat| identity(&stat) == (self.id, self.birth))
     }
 
     /// The path and the survey of a file that is not there any more, but may have been renamed.
@@ -226,9 +223,11 @@ impl SurveyedFile {
         if is_over {
             self.evict_to(fd, u64::MAX);
             self.counted = self.count(fd);
-            return self.left(fd);
+            let left = self.count_left(fd);
+            self.left = left.map_or(0, |it| it.left);
+            return left;
         }
-        let mut left = self.left(fd)?;
+        let mut left = self.count_left(fd)?;
         left.is_dirty |= left.may_be_dirty && was_changed(&stat);
         // The advice would write each file by itself. The program or the kernel writes many
         // together.
@@ -237,7 +236,7 @@ impl SurveyedFile {
         }
         if left.left > 0 || !self.is_evicted {
             self.evict_to(fd, u64::MAX);
-            self.complete += u32::from(self.left(fd)?.left == 0);
+            self.complete += u32::from(self.count_left(fd)?.left == 0);
         }
         self.clean = match left.left {
             0 if self.is_evicted => self.clean + 1,
@@ -274,8 +273,13 @@ impl SurveyedFile {
         }
     }
 
+    /// The bytes that are left since the last eviction after the program has ended.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
     /// `None` if the kernel does not report residency.
-    fn left(&self, fd: &OwnedFd) -> Option<Left> {
+    fn count_left(&self, fd: &OwnedFd) -> Option<Left> {
         let mut sum = Left::default();
         for range in self
             .surveyed
@@ -303,13 +307,34 @@ impl SurveyedFile {
     }
 }
 
-/// The files that are read ahead, with their surveys, which the evictor takes. While the list is locked, no file is surveyed, and
-/// none is evicted: a survey would find pages that are then evicted.
-pub type ReadAheadFiles = Arc<Mutex<Vec<SurveyedFile>>>;
+/// The files that are read ahead, which the evictor takes. Clones share them.
+#[derive(Clone, Default)]
+pub struct ReadAheadFiles {
+    surveyed: Arc<Mutex<Vec<SurveyedFile>>>,
+    /// This has a lock of its own: those who follow the program do not wait for evictions.
+    opened: Arc<Mutex<Vec<Id>>>,
+}
 
-/// Locks the list of files that are read ahead.
-pub fn lock(files: &ReadAheadFiles) -> MutexGuard<'_, Vec<SurveyedFile>> {
-    files.lock().unwrap_or_else(PoisonError::into_inner)
+impl ReadAheadFiles {
+    /// Locks the list of new files with their surveys. Meanwhile no file is surveyed, and none is to be evicted: a survey would
+    /// find pages that are then evicted.
+    pub fn lock(&self) -> MutexGuard<'_, Vec<SurveyedFile>> {
+        lock(&self.surveyed)
+    }
+
+    /// The program has opened this file after it was surveyed.
+    pub fn add_opened(&self, id: Id) {
+        lock(&self.opened).push(id);
+    }
+
+    /// Takes the files that the program has opened. They are among those that were in the other list before, or are there.
+    pub fn take_opened(&self) -> Vec<Id> {
+        std::mem::take(&mut *lock(&self.opened))
+    }
+}
+
+fn lock<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
+    list.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The cached bytes of a range.
@@ -331,23 +356,19 @@ fn stat(fd: &OwnedFd) -> Option<Statx> {
     statx(fd, c"", flags, fields).ok()
 }
 
-fn id_of(stat: &Statx) -> Id {
-    (
-        makedev(stat.stx_dev_major, stat.stx_dev_minor),
-        stat.stx_ino,
-    )
+/// The device and inode number, and the [`birth`] or 0.
+fn identity(stat: &Statx) -> (Id, u32) {
+    let device = makedev(stat.stx_dev_major, stat.stx_dev_minor);
+    let has_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let time = (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec);
+    ((device, stat.stx_ino), birth(has_birth.then_some(time)))
 }
 
-fn created(stat: &Statx) -> Created {
-    let is_known = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
-    is_known.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec))
-}
-
-/// The file at a path: its device and inode number, the time of its creation, and true if it is a directory.
-pub fn look(path: &Path) -> Option<(Id, Created, bool)> {
+/// The file at a path: its device and inode number with its [`birth`] or 0, and true if it is a directory.
+pub fn look(path: &Path) -> Option<((Id, u32), bool)> {
     let stat = stat(&open_path(path)?)?;
     let is_directory = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::Directory;
-    Some((id_of(&stat), created(&stat), is_directory))
+    Some((identity(&stat), is_directory))
 }
 
 /// Returns true if the file was changed so recently that the kernel may not have begun to write it.
@@ -368,11 +389,6 @@ fn path_of(fd: &OwnedFd) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let path = readlink(proc_path(fd), Vec::new()).ok()?.into_bytes();
     Some(std::ffi::OsString::from_vec(path).into())
-}
-
-/// The device and inode number of a descriptor.
-fn id(file: &OwnedFd) -> Option<Id> {
-    Some(id_of(&stat(file)?))
 }
 
 /// A descriptor of O_PATH. The links in /proc/PID lead out of namespaces.
@@ -412,8 +428,9 @@ mod tests {
         std::io::Write::write_all(&mut file, &[7; 40_000]).unwrap();
         file.as_file().sync_all().unwrap();
         let opened = open_path(file.path()).unwrap();
-        let id = id(&opened).unwrap();
-        let mut kept = SurveyedFile::new(&opened, id, Surveyed::whole(Ranges::all())).unwrap();
+        let identity = identity(&stat(&opened).unwrap());
+        let surveyed = Surveyed::whole(Ranges::all());
+        let mut kept = SurveyedFile::new(&opened, identity, surveyed).unwrap();
         let mut evicted = 0;
         loop {
             std::fs::read(file.path()).unwrap();

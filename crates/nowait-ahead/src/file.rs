@@ -20,6 +20,8 @@ pub struct File<'a> {
     pub fd: BorrowedFd<'a>,
     /// The device and the inode number.
     pub id: (u64, u64),
+    /// The [`birth`](nowait_ahead_channel::birth), or 0.
+    pub birth: u32,
     /// The ID of the mount, or 0.
     pub mount: u64,
     pub size: u64,
@@ -39,6 +41,7 @@ impl<'a> File<'a> {
         stat.is_regular.then_some(File {
             fd,
             id: stat.id,
+            birth: stat.birth,
             mount: stat.mount.unwrap_or(0),
             size: stat.size,
             page,

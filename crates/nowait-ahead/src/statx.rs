@@ -4,6 +4,7 @@ use std::ffi::c_long;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use nowait_ahead_channel::birth;
 use rustix::fs::{FileType, makedev};
 
 use crate::next::functions;
@@ -24,6 +25,8 @@ pub fn syscall() -> Option<Syscall> {
 pub struct Stat {
     /// The device and the inode number.
     pub id: (u64, u64),
+    /// The [`birth`], or 0.
+    pub birth: u32,
     /// The filesystem has a device of its own.
     pub has_device: bool,
     pub is_regular: bool,
@@ -37,7 +40,7 @@ pub struct Stat {
 #[inline(never)]
 pub fn statx(fd: BorrowedFd<'_>, mount: u32) -> Option<Stat> {
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
-    let mask = libc::STATX_TYPE | libc::STATX_INO | libc::STATX_SIZE | mount;
+    let mask = libc::STATX_TYPE | libc::STATX_INO | libc::STATX_SIZE | libc::STATX_BTIME | mount;
     let next = syscall()?;
     let mut stat = MaybeUninit::<libc::statx>::uninit();
     let (fd, path) = (fd.as_raw_fd(), c"".as_ptr());
@@ -49,12 +52,14 @@ pub fn statx(fd: BorrowedFd<'_>, mount: u32) -> Option<Stat> {
     // SAFETY: the kernel has written the whole struct.
     let stat = unsafe { stat.assume_init_ref() };
     let kind = FileType::from_raw_mode(stat.stx_mode.into());
+    let has_birth = stat.stx_mask & libc::STATX_BTIME != 0;
     let has_mount = mount != 0 && stat.stx_mask & mount != 0;
     Some(Stat {
         id: (
             makedev(stat.stx_dev_major, stat.stx_dev_minor),
             stat.stx_ino,
         ),
+        birth: birth(has_birth.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec))),
         has_device: stat.stx_dev_major != 0,
         is_regular: kind == FileType::RegularFile,
         is_immutable: stat.stx_attributes & libc::STATX_ATTR_IMMUTABLE as u64 != 0,

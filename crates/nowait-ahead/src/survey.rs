@@ -115,7 +115,7 @@ pub unsafe fn opened(fd: c_int, file: Named, flags: c_int, shared: u32) {
 }
 
 /// The program is about to close a descriptor. Evicts a small file that only this descriptor has. A file that is being read ahead
-/// would come back: `nowait run` evicts it at the end, if it knows of the survey.
+/// would come back: `nowait run` evicts it, if it knows of the survey.
 pub fn closes(fd: c_int) {
     windows::remove(fd);
     if let Some(file) = open_files::remove(fd)

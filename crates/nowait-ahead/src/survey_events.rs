@@ -76,7 +76,9 @@ pub fn pause() {
 /// The program unmounts a filesystem. The call is repeated if `nowait run` may have had a file open there.
 pub fn unmounts(call: impl Fn() -> c_int) -> c_int {
     const TRIES: u32 = 500;
-    let opens = || surveys().map(Channel::opens);
+    // In a control group, too: files that are read ahead are evicted there.
+    let is_wanted = |_: &&Channel| is_on() && system_calls::are_allowed();
+    let opens = || CHANNEL.get().filter(is_wanted).map(Channel::opens);
     let mut before = opens();
     let mut result = call();
     for _ in 0..TRIES {
@@ -169,10 +171,10 @@ impl Survey<'_> {
     }
 
     fn tell_at(&self, place: Place<'_>, directory: u64, pages: u64) -> Option<u64> {
-        let number = self.file.fd.as_raw_fd();
+        let file = (self.file.fd.as_raw_fd(), self.file.birth);
         let last = [directory, pages];
         self.channel
-            .tell_surveyed(self.thread, place, self.file.id, number, last)
+            .tell_surveyed(self.thread, place, self.file.id, file, last)
     }
 
     /// Tells of a part of which no page is resident.

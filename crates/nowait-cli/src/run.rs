@@ -124,12 +124,12 @@ systemd(1) with version 2, no group is made: the group would be beside the unit,
 the limit of the group that `nowait run` was in; with version 2, it has none of its own.
 
 Without that right, the preloaded library asks for the residency of each file that the program opens, of large files before each part
-is read, and the other pages are evicted behind the program: of large files in windows of 8 MiB, of others when they are closed, and
-of files that --data reads ahead when the program has ended. No page is evicted of files that the user neither owns nor may write, of files in a process with a
+is read, and the other pages are evicted behind the program: of large files in windows of 8 MiB, and of others when they are closed. No page is evicted of files that the user neither owns nor may write, of files in a process with a
 sandbox (in a container, `nowait run` says so at the start), and of files that the library does not see: programs themselves, their libraries, and files of static programs and those
 in Go. Files that are read by pread(2) are evicted when they are closed. `nowait run` has a file open only while it evicts it.
 
-With either, posix_fadvise(2) with POSIX_FADV_DONTNEED evicts nothing, since it would also evict pages that were cached before, and
+Files that --data reads ahead are surveyed in both cases, and evicted when the program has opened and closed them, or has ended.
+No page is evicted of those that the user neither owns nor may write. With either, posix_fadvise(2) with POSIX_FADV_DONTNEED evicts nothing, since it would also evict pages that were cached before, and
 copy_file_range(2) copies 8 MiB after 8 MiB, unless the process has a limit of file sizes (RLIMIT_FSIZE). If the helper is killed, pages that were not evicted yet stay. The group stays until
 the next `nowait run --keep-cache`. Data that is not written after 10 seconds stays, too.
 

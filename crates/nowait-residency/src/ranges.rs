@@ -169,6 +169,14 @@ impl Ranges {
         matches!(self, Ranges::One(one) if one.is_empty())
     }
 
+    /// The number of ranges.
+    pub fn len(&self) -> usize {
+        match self {
+            Ranges::One(one) => usize::from(!one.is_empty()),
+            Ranges::Many(ends) => ends.len(),
+        }
+    }
+
     /// The number of bytes.
     pub fn bytes(&self) -> u64 {
         self.iter().map(|range| range.end - range.start).sum()
@@ -263,6 +271,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(x.end(), (0..50).rev().find(|&it| has(&a, it)).map_or(0, |it| it + 1));
+            prop_assert_eq!(x.len(), x.iter().count());
             prop_assert_eq!(x.bytes(), (0..50).filter(|&byte| has(&a, byte)).count() as u64);
         }
     }

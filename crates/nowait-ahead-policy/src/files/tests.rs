@@ -477,3 +477,22 @@ fn files_that_inotify_counted_are_used_in_the_order_in_which_they_were_read() {
     files.opened_in(id, 15);
     assert_eq!(files.state().summary.used, 20 * 4096);
 }
+
+/// They are evicted when they are not in use any more.
+#[test]
+fn files_that_were_read_and_then_opened_are_told_of() {
+    let (directory, ids) = directory(20);
+    let files = within(0);
+    let surveyed = ReadAheadFiles::default();
+    files.survey_before_reading(surveyed.clone());
+    find(&files, &directory);
+    files.opened(ids[0]);
+    files.opened(ids[1]);
+    assert!(take_all(&files) > 0);
+    let is_read = |id: &&Id| files.state().is_ahead(**id);
+    let read: Vec<Id> = ids.iter().filter(is_read).copied().collect();
+    assert!(!read.is_empty() && read.len() < ids.len());
+    ids.iter().for_each(|id| files.opened(*id));
+    assert_eq!(surveyed.take_opened(), read);
+    assert_eq!(surveyed.take_opened(), []);
+}

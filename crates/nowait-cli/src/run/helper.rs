@@ -90,6 +90,9 @@ const EVICTION_TIMEOUT: Duration = Duration::from_secs(11);
 /// The time that a helper has to write what is ready after SIGTERM, if the program has ended.
 const TERMINATION_TIMEOUT: Duration = Duration::from_millis(800);
 
+/// The message if an eviction takes longer.
+const NOT_IN_TIME: &str = "nowait: not all pages were evicted in time\n";
+
 /// Messages of the helper. The text of a problem follows the last two.
 const READY: u8 = 0;
 const FAILED: u8 = 1;
@@ -242,18 +245,31 @@ impl Work {
         self.kept.clone().filter(|_| self.surveys)
     }
 
+    /// The channel of the evictor, if there is to be one. The control group does not have the pages of files whose data this process
+    /// reads ahead. Then no event is sent to the channel.
+    fn evicts_by(&self) -> Option<Arc<Channel>> {
+        let is_apart = self.group.is_some() && self.readahead.reads_data();
+        let own = || Some(Arc::new(Channel::create(0).ok()?.0));
+        match is_apart {
+            true => self.kept.clone().or_else(own),
+            false => self.surveys(),
+        }
+    }
+
     /// The helper.
     fn run(mut self, mut program: Program) {
+        let is_unseen = self
+            .wants_report
+            .then_some(command::is_unseen as fn(&Path) -> bool)
+            .filter(|_| self.surveys);
+        // The walks may begin to read data at once.
+        let evictor = self
+            .evicts_by()
+            .map(|channel| Evictor::start(channel, program.pid, &self.readahead, is_unseen));
         if !self.is_ready(&mut program) {
             return;
         }
         let started = Moment::now();
-        let is_unseen = self
-            .wants_report
-            .then_some(command::is_unseen as fn(&Path) -> bool);
-        let evictor = self
-            .surveys()
-            .map(|channel| Evictor::start(channel, program.pid, &self.readahead, is_unseen));
         // It loads while the program starts.
         let learning = self.learning.take();
         let running = learning.map(|it| it.session.begin(it.channel, program.pid));
@@ -296,8 +312,12 @@ impl Work {
         };
         if let Some(evictor) = evictor {
             self.readahead.end_data();
-            let kept = report::kept(&evictor.stop());
-            text.push_str(if self.wants_report { &kept } else { "" });
+            match evictor.stop() {
+                Some(kept) if self.wants_report && self.surveys => text += &report::kept(&kept),
+                Some(kept) if self.wants_report => text += &report::kept_mounts(&kept),
+                Some(_) => {}
+                None => text += NOT_IN_TIME,
+            }
         }
         text += &learnt;
         if let Some(group) = self.group.take() {
@@ -336,12 +356,7 @@ fn evict(group: Group) -> (String, String) {
     let report = started
         .ok()
         .and_then(|_| end.recv_timeout(EVICTION_TIMEOUT).ok());
-    let late = || {
-        (
-            String::new(),
-            "nowait: not all pages were evicted in time\n".to_owned(),
-        )
-    };
+    let late = || (String::new(), NOT_IN_TIME.to_owned());
     report.unwrap_or_else(late)
 }
 

@@ -38,6 +38,22 @@ pub fn kept(kept: &Evictions) -> String {
         lines.push_str("page cache: no pages were added\n");
     }
     lines += &why;
+    lines += &kept_mounts(kept);
+    for (program, bytes) in &kept.unseen {
+        let (bytes, program) = (Size(*bytes), shown(&program));
+        lines += &format!(
+            "page cache of {bytes} or more that {program} read: not known, no library sees its calls\n"
+        );
+    }
+    if kept.lost > 0 {
+        lines += &format!("page cache: {} lost\n", plural(kept.lost, "event"));
+    }
+    lines
+}
+
+/// The lines for the files of each mount.
+pub fn kept_mounts(kept: &Evictions) -> String {
+    let mut lines = String::new();
     for (mount, sums) in &kept.mounts {
         let mount = shown(mount);
         let (before, after, left) = (Size(sums.before), Size(sums.after), Size(sums.left));
@@ -49,15 +65,6 @@ pub fn kept(kept: &Evictions) -> String {
             let files = plural(sums.unknown, "file");
             lines += &format!("page cache of {files} on {mount}: not known any more\n");
         }
-    }
-    for (program, bytes) in &kept.unseen {
-        let (bytes, program) = (Size(*bytes), shown(&program));
-        lines += &format!(
-            "page cache of {bytes} or more that {program} read: not known, no library sees its calls\n"
-        );
-    }
-    if kept.lost > 0 {
-        lines += &format!("page cache: {} lost\n", plural(kept.lost, "event"));
     }
     lines
 }

@@ -20,16 +20,19 @@
 #include <time.h>
 #include <unistd.h>
 
-// As in crates/nowait-ahead-channel: a mark and 39 words, in cache lines. Claims follow the slots.
-enum { SLOTS = 4096, WORDS = 39, HEADER = 7, SLOT = 320, HEAD = 64, KINDS = 17, CLAIMS = 8 << 14 };
+// As in crates/nowait-ahead-channel: a mark and 39 words, in cache lines. Claims follow the slots. The compiler is told the number
+// of KINDS.
+enum { SLOTS = 4096, WORDS = 39, HEADER = 7, SLOT = 320, HEAD = 64, CLAIMS = 8 << 14 };
 
 static uint8_t *memory;
 static size_t size;
 
 static void attach(void)
 {
-    const char *learns = getenv("NOWAIT_LEARN_CHANNEL");
-    const char *value = learns ? learns : getenv("NOWAIT_AHEAD_CHANNEL");
+    const char *const names[] = {"NOWAIT_LEARN_CHANNEL", "NOWAIT_SURVEY_CHANNEL", "NOWAIT_AHEAD_CHANNEL"};
+    const char *value = NULL;
+    for (unsigned n = 0; n < 3 && !value; n++)
+        value = getenv(names[n]);
     char path[256];
     if (!value || strlen(value) >= sizeof path)
         exit(1);

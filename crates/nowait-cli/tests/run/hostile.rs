@@ -7,14 +7,17 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::program::{compile, fifo, libraries, nowait, open_directory, run, wait_until, word};
+use nowait_ahead_channel::Kind;
 use rustix::fs::inotify;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use slowdisk::{Fault, Filesystem, ServedTree, SlowDisk, TestMount};
 use test_support::limit::{LONG, ended};
 
-fn hostile(directory: &Path) -> PathBuf {
-    compile("cc", "hostile.c", &["-std=gnu11"], directory)
+/// Compiles the program that writes into the channel.
+pub fn hostile(directory: &Path) -> PathBuf {
+    let kinds = format!("-DKINDS={}", Kind::ALL.len());
+    compile("cc", "hostile.c", &["-std=gnu11", &kinds], directory)
 }
 
 fn run_of(words: &[&str]) -> Command {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::hostile::hostile;
 use crate::program::{
     Group, MIB, Said, cached, cached_bytes, cold, compile, evict, fifo, libraries, nowait,
     open_directory, run, wait_until, word,
@@ -963,7 +964,7 @@ fn the_library_needs_little_of_a_programs_stack() {
 #[test]
 fn programs_that_write_into_the_channel_do_no_harm() {
     let home = home!();
-    let hostile = compile("cc", "hostile.c", &["-std=gnu11"], home.path());
+    let hostile = hostile(home.path());
     for words in [
         &["random"][..],
         &["marks"],

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::hostile::hostile;
 use crate::program::{
     MIB, PAGE, Said, all_libraries, as_nobody, cold, compile, directory, evict, limited, nowait,
     prepare_libraries, run, run_with, touch, word,
@@ -28,7 +29,12 @@ fn surveys(options: &[&str], script: &str) -> Command {
 
 /// `nowait run` with this script, in a control group.
 fn with_group(script: &str) -> Command {
-    let mut command = nowait(["run", "--wait", "--keep-cache", "--", "sh", "-c", script]);
+    grouped(&[], script)
+}
+
+fn grouped(options: &[&str], script: &str) -> Command {
+    let mut command = nowait(["run", "--wait", "--keep-cache"]);
+    command.args(options).args(["--", "sh", "-c", script]);
     command.env("NOWAIT_LIBRARY_DIR", all_libraries());
     command
 }
@@ -1189,15 +1195,39 @@ fn what_is_read_ahead_is_given_back() {
     fs::create_dir(at.join("tree")).unwrap();
     let paths = (0..400).map(|n| cold(at.join(format!("tree/f{n}")), 20_000));
     let mut files = Files::new(paths.collect::<Vec<_>>());
-    let mut read = false;
-    files.stay_as_they_are("--data", |files| {
-        files.arrange(&mut Random(7));
-        let options = ["--stats", "--data", "--walk", "tree"];
-        let script = "cat tree/f1* >/dev/null; sleep 1";
-        let said = run_well(surveys(&options, script).current_dir(at));
-        read |= said.err.contains(" of ") && !said.err.contains("read ahead 0 of 0 files");
-    });
-    assert!(read, "nothing was read ahead");
+    let options = ["--stats", "--data", "--walk", "tree"];
+    let script = "cat tree/f1* >/dev/null; sleep 1";
+    let mut grouped = grouped(&options, script);
+    let mut surveyed = surveys(&options, script);
+    let mut commands = vec![("surveys", &mut surveyed)];
+    if has_groups() {
+        commands.push(("a group", &mut grouped));
+    }
+    for (what, command) in commands {
+        let mut read = false;
+        files.stay_as_they_are(what, |files| {
+            files.arrange(&mut Random(7));
+            let said = run_well(command.current_dir(at));
+            read |= said.err.contains(" of ") && !said.err.contains("read ahead 0 of 0 files");
+            assert!(said.err.contains(" left behind\n"), "{what}: {}", said.err);
+        });
+        assert!(read, "{what}: nothing was read ahead");
+    }
+}
+
+#[test]
+fn it_ends_with_a_program_that_writes_into_the_channel() {
+    if !is_root() {
+        return;
+    }
+    let directory = directory();
+    let hostile = hostile(directory.path());
+    let file = cold(directory.path().join("file"), MIB);
+    for what in ["marks", "number", "random", "events \"$1\" / /missing"] {
+        let mut command = surveys(&["--stats"], &format!("\"$0\" {what}"));
+        let said = run(command.args([&hostile, &file]));
+        assert_eq!(said.code, Some(7), "{what}: {}", said.err);
+    }
 }
 
 #[test]
