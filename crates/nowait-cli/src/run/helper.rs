@@ -10,8 +10,8 @@
 //! `nowait run` executes the program in its own process, so nothing is between the program and its caller. The
 //! intermediate process ends before that, so that the helper is no child of the program. The helper holds nothing
 //! that the program could notice: no directory and no terminal. Its descriptors are the memory of the channels, a
-//! pidfd of the program, the sockets to `nowait run`, and standard error, if it prints a report or the caller waits
-//! (`--wait`).
+//! pidfd of the program, the sockets to `nowait run`, the lock of the program's control group, and standard error, if it prints a
+//! report or the caller waits (`--wait`).
 //!
 //! A call on one of the program's paths may wait without end, for a server or a disk that does not answer. The
 //! kernel ends a process only when all calls of its threads have returned. Neither the program nor its caller waits
@@ -118,6 +118,7 @@ impl Helper {
         let kept = Inherited {
             descriptors: descriptors
                 .chain(work.awaited.iter().map(AsRawFd::as_raw_fd))
+                .chain(work.group.iter().map(Group::lock))
                 .collect(),
             stderr: work.wants_report || work.awaited.is_some(),
         };
