@@ -275,7 +275,6 @@ impl Work {
         }
         let has_results = evictor.is_some() || running.is_some() || self.group.is_some();
         if !has_results && !self.wants_report && self.awaited.is_none() {
-            // The caller may now unmount the filesystems that this process reads.
             return;
         }
         self.finish(evictor, running);
@@ -288,13 +287,14 @@ impl Work {
             channel.listen(Listening::Off);
         }
         obey_termination();
-        let learnt = running
-            .map(|running| running.end(self.wants_report))
-            .unwrap_or_default();
         let mut text = match self.wants_report {
             true => self.report(),
             false => String::new(),
         };
+        self.readahead.end();
+        let learnt = running
+            .map(|running| running.end(self.wants_report))
+            .unwrap_or_default();
         if let Some(evictor) = evictor {
             self.readahead.end_data();
             let kept = report::kept(&evictor.stop());
@@ -309,6 +309,8 @@ impl Work {
         // Without --stats and --wait, standard error is that of no file.
         let _ = std::io::stderr().write_all(text.as_bytes());
         if let Some(mut socket) = self.awaited.take() {
+            // The caller may now unmount the filesystems that this process has read.
+            self.readahead.wait_until_closed();
             let _ = socket
                 .write_all(&[READY])
                 .and_then(|()| socket.shutdown(Shutdown::Both));
