@@ -98,7 +98,9 @@ impl Readahead {
     /// [`end`](Readahead::end). Waits at most two seconds for a disk or a server that does not answer.
     pub fn wait_until_closed(&mut self) {
         let longest = Duration::from_secs(2);
-        drop(self.following.take().map(Following::stop));
+        if let Some(following) = self.following.take() {
+            following.stop();
+        }
         mounts::wait_until_unused(&mounts::of_files(), longest, |_| {});
     }
 

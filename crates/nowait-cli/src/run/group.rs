@@ -279,9 +279,8 @@ fn create_locked(path: &Path) -> Result<OwnedFd> {
     for _ in 0..TRIES {
         fs::create_dir(path)?;
         // Another run may have the lock for a moment, and remove the directory, which has no lock at first.
-        let locked = open_directory(path).and_then(|directory| {
-            while let Err(Errno::INTR) = flock(&directory, FlockOperation::LockExclusive) {}
-            Ok(directory)
+        let locked = open_directory(path).inspect(|directory| {
+            while let Err(Errno::INTR) = flock(directory, FlockOperation::LockExclusive) {}
         });
         match locked {
             Ok(directory) if is_at(&directory, path) => return Ok(directory),

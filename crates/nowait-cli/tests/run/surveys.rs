@@ -970,7 +970,7 @@ fn files_of_another_mount_are_evicted_when_their_names_have_changed() {
                   for n in $(seq 30); do cp from a/$n; mv a/$n b/$n; ln b/$n c/$n; rm b/$n; done; \
                   cat from >x; mv x c/x; cat from >c/replaced; cat from >y; mv y c/replaced; \
                   for how in exchange syscall_exchange; do \
-                  cp from c/one-$how; cp from c/other-$how; {program} $how c/one-$how c/other-$how; done"
+                  cp from c/$how; cp from a/$how; {program} $how c/$how a/$how; done"
         );
         files.stay_as_they_are(&script, |files| {
             files.arrange(&mut Random(5));
