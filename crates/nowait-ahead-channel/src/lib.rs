@@ -21,7 +21,7 @@ mod sandbox;
 pub use counter::Moment;
 pub use event::{Event, Kind, Missing, PATH_MAX, Place, birth, key};
 pub use evicted::EvictedFiles;
-pub use mappings::used_mappings;
+pub use mappings::{release_mappings, used_mappings};
 pub use ring::{Channel, Counts, Listening, Reader};
 pub use sandbox::has_filter;
 

@@ -72,6 +72,14 @@ const PAGEMAP_SCAN: libc::Ioctl = 0xc060_6610_u32 as libc::Ioctl;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_SWAPPED: u64 = 1 << 4;
 
+/// A look is being taken.
+static BUSY: AtomicBool = AtomicBool::new(false);
+
+/// This process is a new child of fork(2). A look that another thread took is not going on in it.
+pub fn release_mappings() {
+    BUSY.store(false, Ordering::Relaxed);
+}
+
 /// Calls `each` with the paths of files that are mapped at these addresses, and their used ranges,
 /// which are in whole pages. Of this process, or of another one. Returns false if a look is being taken by another thread, or if
 /// proc(5) does not answer. Allocates no memory, and does not set errno.
@@ -80,7 +88,6 @@ pub fn used_mappings(
     at: Range<u64>,
     mut each: impl FnMut(&[u8], Range<u64>),
 ) -> bool {
-    static BUSY: AtomicBool = AtomicBool::new(false);
     static mut MEMORY: Memory = Memory {
         lines: [0; LINES],
         regions: [Region {
@@ -287,6 +294,28 @@ mod tests {
         ] {
             assert_eq!(mapping(line), None);
         }
+    }
+
+    #[test]
+    fn a_child_that_was_forked_during_a_look_can_take_one() {
+        let mut child = 0;
+        used_mappings(None, 0..u64::MAX, |_, _| {
+            if child == 0 {
+                // SAFETY: the child calls only functions that are safe in a signal handler, and ends.
+                child = unsafe { libc::fork() };
+                if child == 0 {
+                    let is_busy = !used_mappings(None, 0..0, |_, _| {});
+                    release_mappings();
+                    let done = used_mappings(None, 0..u64::MAX, |_, _| {});
+                    // SAFETY: exit_group(2).
+                    unsafe { libc::_exit(if is_busy && done { 5 } else { 1 }) };
+                }
+            }
+        });
+        let mut status = 0;
+        // SAFETY: the kernel writes an int.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(libc::WEXITSTATUS(status), 5);
     }
 
     #[test]

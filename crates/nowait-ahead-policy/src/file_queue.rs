@@ -9,9 +9,11 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::directory::Id;
 use crate::found_files::FilesOfDirectory;
+use crate::roots::Roots;
 use crate::sequence::{Order, Sequence};
 
 #[derive(Default)]
@@ -44,8 +46,8 @@ pub struct Queue {
     /// The last file that the program has opened: its directory, inode number and name.
     pub last: Option<(Id, u64, Arc<Path>)>,
     pub sequence: Sequence,
-    /// The number of times that roots were closed for the program.
-    pub closings: u64,
+    /// The roots of the directories in `queue`, and of those that threads read.
+    pub roots: Roots,
     pub threads: usize,
     /// The number of threads that wait.
     pub idle: usize,
@@ -113,28 +115,55 @@ impl Queue {
     /// Closes the roots of all directories: no more of their files are read.
     pub fn close_roots(&mut self) {
         self.queue.clear();
+        self.roots.clear();
         for directory in self.directories.values_mut() {
             directory.close_root();
         }
     }
 
-    /// Closes some roots for the program. Forgets the unread files, so that a later walk may find them again.
+    /// Closes some roots for the program.
     pub fn let_go(&mut self, which: impl Fn(&OwnedFd) -> bool) {
-        self.closings += 1;
-        for directory in self.directories.values_mut() {
-            if directory.root.as_deref().is_some_and(&which) {
-                for (name, id) in directory.close_root() {
-                    // The others were opened by the program, or taken for another walk.
-                    if self.files.get(&id).is_some_and(|file| file.read == 0) {
-                        self.files.remove(&id);
-                        directory.names.remove(&name);
-                    }
+        let roots = self.roots.remove(which);
+        self.close(&roots);
+    }
+
+    /// Closes the roots in which the program has opened no file since then, and a walk has found none.
+    pub fn let_go_unused(&mut self, since: Instant) {
+        let roots = self.roots.remove_unused(since);
+        self.close(&roots);
+    }
+
+    /// A walk has found files below this root. Others are closed if there are too many.
+    pub fn uses(&mut self, root: &Arc<OwnedFd>) {
+        self.roots.used(root);
+        let roots = self.roots.remove_excess();
+        self.close(&roots);
+    }
+
+    /// Closes roots. Forgets the unread files, so that a later walk may find them again.
+    fn close(&mut self, roots: &[Arc<OwnedFd>]) {
+        if roots.is_empty() {
+            return;
+        }
+        let is_closed = |root: &Arc<OwnedFd>| roots.iter().any(|it| Arc::ptr_eq(it, root));
+        let (directories, files) = (&mut self.directories, &mut self.files);
+        // Only directories in the queue have a root.
+        self.queue.retain(|id| {
+            let Some(directory) = directories.get_mut(id) else {
+                return false;
+            };
+            if !directory.root.as_ref().is_some_and(is_closed) {
+                return true;
+            }
+            for (name, id) in directory.close_root() {
+                // The others were opened by the program, or taken for another walk.
+                if files.get(&id).is_some_and(|file| file.read == 0) {
+                    files.remove(&id);
+                    directory.names.remove(&name);
                 }
             }
-        }
-        let directories = &self.directories;
-        self.queue
-            .retain(|id| directories.get(id).is_some_and(|it| it.is_queued));
+            false
+        });
     }
 
     /// The maximum number of bytes that were read and not yet used.
@@ -241,6 +270,9 @@ impl Queue {
         }
         if directory.unread.is_empty() {
             directory.root = None;
+        }
+        if let Some(root) = &directory.root {
+            self.roots.used(root);
         }
     }
 

@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nowait::FileType;
 use nowait::residency::residency;
@@ -137,7 +137,13 @@ impl Files {
             };
             state.files.insert(id, file);
         }
+        state.uses(root);
         self.wake(state);
+    }
+
+    /// The root of a walk that the user has asked for: [`let_go_unused`](Files::let_go_unused) does not close it.
+    pub fn keep(&self, root: &Arc<OwnedFd>) {
+        self.state().roots.keep(root);
     }
 
     /// Records that the program has opened a file, or something else, by its name in a directory. Returns false if no walk has
@@ -266,6 +272,11 @@ impl Files {
         self.state().let_go(which);
     }
 
+    /// Does the same in the walks in which the program has opened no file since then, and which have found none.
+    pub fn let_go_unused(&self, since: Instant) {
+        self.state().let_go_unused(since);
+    }
+
     /// Starts or wakes a thread if there is something to read. That thread wakes the next one.
     fn wake(&self, state: &mut Queue) {
         if !state.has_room(self.budget()) || self.gives_no_gain() {
@@ -298,12 +309,11 @@ impl Files {
             };
             self.wake(&mut state);
             let (root, path) = (directory.0, directory.1);
-            let before = state.closings;
             drop(state);
             let mut cached = Vec::new();
             let (mut row, mut tried) = (0, 0);
             for (id, name, len) in &taken {
-                if self.gives_no_gain() || self.state().closings != before {
+                if self.gives_no_gain() || !self.state().roots.contains(&root) {
                     break;
                 }
                 tried += 1;

@@ -1,10 +1,9 @@
 //! Follows a program by the events of libnowait_ahead.so, and decides which directories are read
 //! ahead.
 
-use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -104,6 +103,10 @@ const MIN_STATS: u64 = 64;
 const STOP_TIMEOUT: Duration = Duration::from_millis(50);
 /// The time that the walks and the reads have to end before the program unmounts a filesystem.
 const LET_GO_TIMEOUT: Duration = Duration::from_millis(1800);
+/// If the filesystem is still in use after this time, all walks end.
+const LET_GO_ALL_AFTER: Duration = Duration::from_millis(200);
+/// The time between two looks for the walks whose files the program does not open.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum time of a pause of the walks.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
@@ -142,7 +145,7 @@ impl Follower {
     fn follow(mut self, stopped: &AtomicBool) -> (u64, Comparison) {
         let channel = self.channel.clone();
         let mut reader = Reader::new(&channel);
-        let mut last_opened = (0, Instant::now());
+        let mut looked = Instant::now();
         while !stopped.load(Ordering::Relaxed) {
             let event = reader.next_until(Instant::now() + POLL_INTERVAL);
             let stats = channel.counts().stats;
@@ -155,13 +158,12 @@ impl Follower {
                 self.handle(&event);
             }
             self.check();
-            if let Some(files) = &self.files {
-                if self.opened != last_opened.0 {
-                    last_opened = (self.opened, Instant::now());
-                } else if last_opened.1.elapsed() >= UNUSED_AFTER {
-                    files.let_go(|_| true);
-                    last_opened.1 = Instant::now();
-                }
+            if let Some(files) = &self.files
+                && looked.elapsed() >= LOOK_INTERVAL
+            {
+                looked = Instant::now();
+                let since = looked.checked_sub(UNUSED_AFTER);
+                since.into_iter().for_each(|it| files.let_go_unused(it));
             }
             let gave_up = self.comparison.gives_no_gain() || self.slow.gives_no_gain(stats);
             let files_give_no_gain = self.files.as_ref().is_some_and(Files::gives_no_gain);
@@ -243,27 +245,24 @@ impl Follower {
 
     /// Closes the directories and files of a mount, so that the program can unmount it. Does not wait long for a disk or a server
     /// that does not answer.
-    fn let_go(&self, point: &Path) {
+    ///
+    /// A walk from another mount may have come to this one, and the mount may be that of proc(5).
+    fn let_go(&mut self, point: &Path) {
         let mounts = mounts::at(point);
-        self.trees.let_go(&mounts);
-        let end = Instant::now() + LET_GO_TIMEOUT;
-        let mut pause = Duration::from_micros(200);
-        loop {
-            // Many directories have the same root.
-            let known = RefCell::new(HashMap::new());
-            let is_there = |root: &OwnedFd| {
-                let ask = || mounts::of(root).is_none_or(|it| mounts.contains(&it));
-                let mut known = known.borrow_mut();
-                *known.entry(root.as_raw_fd()).or_insert_with(ask)
-            };
-            // A walk may add files until it ends.
-            self.files.iter().for_each(|files| files.let_go(is_there));
-            if !mounts::are_in_use(&mounts) || Instant::now() >= end {
-                return;
+        let (trees, files, threads) = (&self.trees, self.files.as_ref(), &mut self.threads);
+        trees.let_go(&mounts);
+        let mut ends_all = false;
+        mounts::wait_until_unused(&mounts, LET_GO_TIMEOUT, |passed| {
+            if passed >= LET_GO_ALL_AFTER && !ends_all {
+                ends_all = true;
+                trees.let_go_all();
+                *threads = Threads::default();
             }
-            std::thread::sleep(pause);
-            pause = (2 * pause).min(Duration::from_millis(5));
-        }
+            let is_there =
+                |root: &OwnedFd| ends_all || mounts::of(root).is_none_or(|it| mounts.contains(&it));
+            // A walk may add files until it ends.
+            files.iter().for_each(|files| files.let_go(is_there));
+        });
     }
 
     /// Records that the program has opened a file. Only those count in directories that the program
@@ -571,6 +570,11 @@ fn regular_file(event: &Event) -> Option<Id> {
 mod tests {
     use super::*;
     use std::hash::{BuildHasher, RandomState};
+    use std::os::fd::AsRawFd;
+
+    use test_support::limit::wait_until;
+
+    use crate::mounts::tests::Mounted;
 
     /// The events are handled when the program has closed the directory, and opened another one with the same descriptor.
     #[test]
@@ -613,6 +617,45 @@ mod tests {
         follower.handle(&event(Kind::File, 0, b"name"));
         assert_eq!(files.directory_of(id("left/name")), None);
         assert_eq!(files.directory_of(id("next/name")), Some(id("next")));
+    }
+
+    /// The device of a directory is the same when it is mounted elsewhere.
+    #[test]
+    fn a_walk_that_has_entered_another_mount_ends_when_that_is_to_be_unmounted() {
+        let root = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let root = root.path().canonicalize().unwrap();
+        let [from, tree, point] = ["d", "t", "t/m"].map(|name| root.join(name));
+        for n in 0..200 {
+            std::fs::create_dir_all(from.join(format!("{n}/e"))).unwrap();
+        }
+        std::fs::create_dir_all(&point).unwrap();
+        let Some(_mounted) = Mounted::new(&["--bind", from.to_str().unwrap()], &point) else {
+            return;
+        };
+        let stat = rustix::fs::stat(&tree).unwrap();
+        let (channel, trees) = (
+            Arc::new(Channel::create(7).unwrap().0),
+            Trees::new(Some(Files::new(|| 1 << 30)), || 1 << 30),
+        );
+        let mut follower = Follower::new(channel, trees.clone(), None);
+        let calls = std::sync::atomic::AtomicU64::new(0);
+        let end = Instant::now() + Duration::from_secs(300);
+        std::thread::scope(|scope| {
+            // The program calls stat(2) in the tree, so the walk waits for it.
+            trees.entered((stat.st_dev, stat.st_ino), 0);
+            let directory = std::fs::File::open(&tree).unwrap().into();
+            trees.begin(directory, (stat.st_dev, stat.st_ino), Depth::All);
+            let calling = scope.spawn(|| {
+                while trees.is_walking() {
+                    assert!(Instant::now() < end, "the walk goes on");
+                    trees.set_stats(calls.fetch_add(1, Ordering::Relaxed));
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            wait_until("the walk is there", || trees.summary().directories >= 10);
+            follower.let_go(&point);
+            calling.join().unwrap();
+        });
     }
 
     #[test]

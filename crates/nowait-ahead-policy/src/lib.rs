@@ -29,6 +29,7 @@
 //!  files        reads the data of files
 //!  file_queue   which files are read next, and how many
 //!  found_files  the files of a directory that were found
+//!  roots        the roots of the walks in which they are to be read
 //!  siblings     the order in which a program opens directories
 //!  sequence     the order in which a program opens files
 //!  comparison   the program's speed with readahead and without
@@ -57,6 +58,7 @@ mod path_starts;
 mod process;
 mod readahead;
 mod renamed;
+mod roots;
 mod sequence;
 mod siblings;
 mod surveyed;

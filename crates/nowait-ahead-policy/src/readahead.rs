@@ -11,6 +11,7 @@ use crate::directories;
 use crate::file_queue;
 use crate::files::Files;
 use crate::follow::{Activity, Follower, Following};
+use crate::mounts;
 use crate::surveyed_file::ReadAheadFiles;
 use crate::trees::Trees;
 
@@ -89,6 +90,25 @@ impl Readahead {
         }
     }
 
+    /// Ends all readahead. Calls in progress go on.
+    pub fn end(&self) {
+        self.trees.cancel();
+        if let Some(files) = &self.files {
+            files.end(Duration::ZERO);
+            files.let_go(|_| true);
+        }
+    }
+
+    /// Waits until this process has no directory or file open, so that the caller can unmount filesystems, after
+    /// [`end`](Readahead::end). Waits at most two seconds for a disk or a server that does not answer.
+    pub fn wait_until_closed(&mut self) {
+        let longest = Duration::from_secs(2);
+        if let Some(following) = self.following.take() {
+            following.stop();
+        }
+        mounts::wait_until_unused(&mounts::of_files(), longest, |_| {});
+    }
+
     /// Stops following the program, and returns the sums so far. Waits for no disk.
     pub fn report(&mut self) -> Report {
         let activity = match self.following.take() {
@@ -100,5 +120,34 @@ impl Readahead {
             data: self.files.as_ref().map(Files::summary),
             activity,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use test_support::limit::wait_until;
+
+    use crate::mounts::tests::Mounted;
+
+    /// A walk that the user has asked for goes on as long as the program runs.
+    #[test]
+    fn a_filesystem_is_not_in_use_when_readahead_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path().canonicalize().unwrap();
+        let Some(_mounted) = Mounted::new(&["-t", "tmpfs", "none"], &at) else {
+            return;
+        };
+        for n in 0..20_000 {
+            std::fs::write(at.join(n.to_string()), "bytes").unwrap();
+        }
+        let mut readahead = Readahead::new(None, true, || 1 << 30);
+        readahead.walk(&at).unwrap();
+        let mounts = mounts::at(&at);
+        assert!(mounts::are_in_use(&mounts));
+        readahead.end();
+        readahead.wait_until_closed();
+        wait_until("nothing is open", || !mounts::are_in_use(&mounts));
     }
 }

@@ -278,6 +278,9 @@ impl Trees {
         }
         let mount = mounts::of(&start.directory);
         let root = Arc::new(start.directory.try_clone()?);
+        if let Some(files) = self.0.files.as_ref().filter(|_| is_watched) {
+            files.keep(&root);
+        }
         if start.depth == Depth::All && !is_watched {
             options = options.filter_dirs(self.controls(&root));
         }
@@ -493,10 +496,16 @@ impl Trees {
     /// Ends all walks. No walk begins after this.
     pub fn cancel(&self) {
         self.0.stopped.store(true, Ordering::Relaxed);
+        self.let_go_all();
+    }
+
+    /// Ends all walks that have begun.
+    pub fn let_go_all(&self) {
         self.end_walks(|_| true);
     }
 
-    /// Ends the walks of these mounts, so that the program can unmount them.
+    /// Ends the walks that have begun on these mounts, so that the program can unmount them. Another walk may have entered them:
+    /// a directory may be mounted elsewhere on the same filesystem.
     pub fn let_go(&self, mounts: &HashSet<u64>) {
         self.end_walks(|walker| walker.mount.is_none_or(|mount| mounts.contains(&mount)));
     }
@@ -525,6 +534,12 @@ impl Trees {
         };
         let stats = directories.stats_in(tree, self.stats())?;
         directories.thread().is_none_or(is_there).then_some(stats)
+    }
+
+    /// Returns true if a walk has not ended.
+    #[cfg(test)]
+    pub fn is_walking(&self) -> bool {
+        self.state().directories.running() > 0
     }
 
     /// The sums over all trees.

@@ -73,7 +73,7 @@ pub fn begin(channel: Channel) {
 }
 
 /// The channel, if `nowait run` learns and this process may make system calls.
-fn learning() -> Option<&'static Channel> {
+pub fn learning() -> Option<&'static Channel> {
     let channel = CHANNEL.get()?;
     let is_on = channel.is_listening(Listening::Directories) && system_calls::are_allowed();
     is_on.then_some(channel)

@@ -21,15 +21,23 @@ struct Memory {
 // SAFETY: the path belongs to the thread that has set `is_used`.
 unsafe impl Sync for Memory {}
 
+static ALL: [Memory; 16] = [const {
+    Memory {
+        is_used: AtomicBool::new(false),
+        path: UnsafeCell::new([0; LONGEST]),
+    }
+}; 16];
+
+/// This process is a new child of fork(2). The other threads that used memory are not in it.
+pub fn release_memory() {
+    for memory in &ALL {
+        memory.is_used.store(false, Ordering::Relaxed);
+    }
+}
+
 /// Calls a function with memory for a path. It is not on the stack: a signal handler may have a
 /// small one. `None` if many other threads use all of the memory now.
 pub fn with_memory<R>(call: impl FnOnce(&mut [u8; LONGEST]) -> R) -> Option<R> {
-    static ALL: [Memory; 16] = [const {
-        Memory {
-            is_used: AtomicBool::new(false),
-            path: UnsafeCell::new([0; LONGEST]),
-        }
-    }; 16];
     let free = |it: &&Memory| !it.is_used.swap(true, Ordering::Acquire);
     let memory = ALL.iter().find(free)?;
     // SAFETY: this thread has set `is_used`.

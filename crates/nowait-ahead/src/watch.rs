@@ -27,12 +27,13 @@ pub fn attach() {
     if off {
         return;
     }
-    if let Some(channel) = attached(VARIABLE) {
-        let _ = CHANNEL.set(channel);
-    }
+    let ahead = attached(VARIABLE);
     let (surveys, learns) = (attached(SURVEY_VARIABLE), attached(LEARN_VARIABLE));
-    if surveys.is_some() || learns.is_some() {
+    if ahead.is_some() || surveys.is_some() || learns.is_some() {
         system_calls::look();
+    }
+    if let Some(channel) = ahead {
+        let _ = CHANNEL.set(channel);
     }
     if let Some(channel) = surveys {
         survey::begin(channel);
@@ -140,8 +141,7 @@ pub fn unmounts(call: impl Fn() -> c_int, path: *const c_char) -> c_int {
     result
 }
 
-/// Asks `nowait run` to close the files that it reads on a mount, and waits for that. A process with a filter of its system calls
-/// waits without one. Returns false if `nowait run` does not answer.
+/// Asks `nowait run` to close the files that it reads on a mount, and waits for that. Returns false if `nowait run` does not answer.
 ///
 /// # Safety
 /// A system call has just accepted the path.

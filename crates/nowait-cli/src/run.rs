@@ -69,7 +69,7 @@ pub struct Args {
     #[arg(long)]
     stats: bool,
 
-    /// Wait until evictions, profiles and reports are complete, too. The program is a child of nowait run then
+    /// Wait until evictions, profiles and reports are complete, and nothing is read ahead any more. The program is a child of nowait run then
     #[arg(long)]
     wait: bool,
 
@@ -88,7 +88,8 @@ has ended. Scripts that then look at the page cache, or unmount a filesystem, us
 If umount(2) of the program fails with EBUSY, the helper closes what it reads on that mount, and the call is repeated.
 
 With --wait, and as process 1 of a PID namespace, `nowait run` stays as the parent of the program instead, and ends after the helper,
-at most 30 seconds after the program. The output and the exit status are those of the program. Signals that processes send to `nowait
+at most 30 seconds after the program. The helper closes all that it has read before, unless a disk or a server does not answer
+for two seconds. The output and the exit status are those of the program. Signals that processes send to `nowait
 run` are passed to the program. Its process ID and its parent are not those that it has without `nowait run`, and it gets a signal to
 the whole process group twice.
 
@@ -136,7 +137,7 @@ the next `nowait run --keep-cache`. Data that is not written after 10 seconds st
 With --learn, the library also reports which files the program opens, how far it reads them, which paths it looks up and which
 directories it lists. When a process ends or executes another program, the pages that it has mapped are asked for
 (/proc/PID/pagemap); so are those of processes that run on, from time to time. A program that unmaps a file waits 1 or 2 ms for
-the helper to ask for its pages, at most 200 times, and at most 10 ms if the helper does not. This becomes a profile. When the program is started the
+the helper to ask for its pages, at most 200 times, and about 20 ms once if the helper does not. This becomes a profile. When the program is started the
 next time, a process beside it loads the inodes, the directories and these ranges of files, many at a time, while it starts. The first
 four runs are learnt, and some of the later ones, for 30 seconds. Paths that were not used in three of these are forgotten. A file that was replaced is loaded
 completely if it has at most 256 KiB. A quarter of the available memory is loaded at most. Paths below the working directory

@@ -68,13 +68,19 @@ fn find(files: &Files, directory: &tempfile::TempDir) {
     find_below(files, directory.path());
 }
 
+fn open_root(root: &Path) -> OwnedFd {
+    std::fs::File::open(root).unwrap().into()
+}
+
 fn find_below(files: &Files, root: &Path) {
-    let root: OwnedFd = std::fs::File::open(root).unwrap().into();
+    find_from(files, &Arc::new(open_root(root)));
+}
+
+fn find_from(files: &Files, root: &Arc<OwnedFd>) {
     let options = walk::Options::new().metadata(StatxMask::BASIC_STATS);
     let mut walk = options.from_fd(root.try_clone().unwrap()).unwrap();
-    let root = Arc::new(root);
     while let Some(found) = walk.blocking_batch() {
-        files.add(&root, &found.unwrap());
+        files.add(root, &found.unwrap());
     }
 }
 
@@ -233,6 +239,67 @@ fn a_directory_whose_files_are_not_opened_is_let_go() {
     files.let_go(|_| true);
     ids.iter().for_each(|id| files.opened(*id));
     assert_eq!(take_all(&files), 0);
+}
+
+/// The program opens files of other directories meanwhile.
+#[test]
+fn a_directory_whose_files_are_not_opened_any_more_is_let_go() {
+    let files = within(0);
+    let found = [3, 3].map(|count| {
+        let (directory, ids) = directory(count);
+        find(&files, &directory);
+        (directory, ids)
+    });
+    let is_open = |(_, ids): &(_, Vec<Id>)| {
+        let state = files.state();
+        let directory = state.files.get(&ids[2]).map(|it| it.directory);
+        directory.is_some_and(|id| state.directories[&id].root.is_some())
+    };
+    files.let_go_unused(Instant::now() - Duration::from_secs(600));
+    assert!(found.iter().all(is_open));
+    let since = Instant::now();
+    files.opened(found[1].1[0]);
+    files.let_go_unused(since);
+    assert_eq!([is_open(&found[0]), is_open(&found[1])], [false, true]);
+    // Another walk finds the files again.
+    find(&files, &found[0].0);
+    assert!(is_open(&found[0]));
+}
+
+/// inotify(7) reports no file that a slow program has opened, and no other walk comes.
+#[test]
+fn a_tree_that_the_user_has_named_is_not_let_go() {
+    let files = within(0);
+    let (directory, ids) = directory(3);
+    let root = Arc::new(open_root(directory.path()));
+    files.keep(&root);
+    find_from(&files, &root);
+    files.let_go_unused(Instant::now() + Duration::from_secs(600));
+    files.entered(files.directory_of(ids[0]).unwrap());
+    assert_eq!(take_all(&files), 3);
+}
+
+#[test]
+fn few_roots_are_open() {
+    let files = within(0);
+    let (directory, ids) = directory(3);
+    let open = || open_root(directory.path());
+    let roots: Vec<_> = (0..200).map(|_| Arc::new(open())).collect();
+    files.keep(&roots[0]);
+    for root in &roots {
+        files.state().uses(root);
+        files.state().uses(&roots[1]);
+    }
+    let is_open = |root: &&Arc<OwnedFd>| files.state().roots.contains(root);
+    assert!(roots[..2].iter().all(|root| is_open(&root)));
+    assert!((33..=64).contains(&roots.iter().filter(is_open).count()));
+    // Those that nothing has open do not count.
+    drop(roots);
+    for _ in 0..200 {
+        files.state().uses(&Arc::new(open()));
+    }
+    find(&files, &directory);
+    assert!(files.directory_of(ids[0]).is_some());
 }
 
 #[test]

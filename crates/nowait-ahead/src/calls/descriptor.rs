@@ -5,10 +5,12 @@ use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{FILE, off64_t, size_t, ssize_t};
+use nowait_ahead_channel::release_mappings;
 
 use crate::learn;
 use crate::next::interpose;
 use crate::open_files::{self, SHARED};
+use crate::path;
 use crate::system_calls::{self, VFORKS};
 use crate::watch;
 use crate::windows;
@@ -33,7 +35,7 @@ interpose! {
     fn fork() -> c_int, else -1, call => forks(call);
     fn _Fork() -> c_int, else -1, call => forks(call);
     fn forkpty(fd: *mut c_int, name: *mut c_char, a: *const c_void, b: *const c_void) -> c_int, else -1,
-        call => { open_files::share_all(); call() };
+        call => forks(call);
     // The child begins in another function, and this one returns only in the parent. Up to three
     // arguments follow the fourth.
     fn clone(
@@ -104,6 +106,10 @@ fn forks(call: impl FnOnce() -> c_int) -> c_int {
     open_files::share_all();
     let child = call();
     open_files::share_all();
+    if child == 0 {
+        path::release_memory();
+        release_mappings();
+    }
     child
 }
 

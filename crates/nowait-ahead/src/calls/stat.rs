@@ -46,16 +46,16 @@ interpose! {
                 descriptor::by_number(number);
                 execute::by_number(number);
                 lock::by_number(number, a as c_int);
-                others(number, [a, b, c, d], call)
+                others(number, [a, b, c, d, e], call)
             }
         };
 }
 
-fn others(number: c_long, arguments: [c_long; 4], call: impl Fn() -> c_long) -> c_long {
-    let [a, b, c, _] = arguments;
+fn others(number: c_long, arguments: [c_long; 5], call: impl Fn() -> c_long) -> c_long {
+    let [a, b, c, d, _] = arguments;
     let closed = close::by_number(number, [a, b, c], &call);
     closed
-        .or_else(|| read::by_number(number, arguments, &call))
+        .or_else(|| read::by_number(number, [a, b, c, d], &call))
         .or_else(|| rename::by_number(number, arguments, &call))
         .unwrap_or_else(call)
 }

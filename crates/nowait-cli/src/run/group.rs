@@ -3,17 +3,24 @@
 //! in. A group of version 2 has no limit of its own.
 //!
 //! Pages that were cached before are charged to other groups, and stay.
+//!
+//! The directory of the group has a lock (flock(2)) until the helper ends. A group without one was abandoned: any run may empty and
+//! remove it. The program has no descriptor of the directory, so that the processes that it leaves behind do not hold the lock.
 #![allow(unsafe_code)]
 
 use std::fs::{self, File};
 use std::io::{Error, ErrorKind, Result, Write};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
 use nix::unistd::{SysconfVar, sysconf};
 use nowait_residency::cgroup::{self, Controller, Groups, Version};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open, stat};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::name::shown;
@@ -23,6 +30,8 @@ use crate::size::Size;
 #[derive(Clone)]
 pub struct Group {
     path: PathBuf,
+    /// Its directory, with a lock.
+    lock: Arc<OwnedFd>,
     /// The group of the process before.
     before: PathBuf,
     version: Version,
@@ -63,9 +72,10 @@ impl Group {
         };
         remove_abandoned(above, version);
         let path = above.join(format!("{NAME}{}", std::process::id()));
-        fs::create_dir(&path)?;
+        let lock = Arc::new(create_locked(&path)?);
         let group = Group {
             path,
+            lock,
             before,
             version,
         };
@@ -84,6 +94,11 @@ impl Group {
         write(&group.path.join(entered_by(version)), "0")
             .inspect_err(|_| drop(fs::remove_dir(&group.path)))?;
         Ok(group)
+    }
+
+    /// The descriptor with the lock. The helper keeps it. It is closed when the program is executed.
+    pub fn lock(&self) -> RawFd {
+        self.lock.as_raw_fd()
     }
 
     /// Gives the group the limit of the group before, which limits both. A program that asks for the limit of its own
@@ -258,10 +273,50 @@ fn file_bytes(group: &Path) -> u64 {
     number(group, &["file"]).saturating_sub(number(group, &["shmem"]))
 }
 
-/// Removes groups of processes that were killed. One that is in use cannot be removed.
+/// Makes the directory of a group, with a lock.
+fn create_locked(path: &Path) -> Result<OwnedFd> {
+    const TRIES: u32 = 100;
+    for _ in 0..TRIES {
+        fs::create_dir(path)?;
+        // Another run may have the lock for a moment, and remove the directory, which has no lock at first.
+        let locked = open_directory(path).inspect(|directory| {
+            while let Err(Errno::INTR) = flock(directory, FlockOperation::LockExclusive) {}
+        });
+        match locked {
+            Ok(directory) if is_at(&directory, path) => return Ok(directory),
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(error) => {
+                let _ = fs::remove_dir(path);
+                return Err(error.into());
+            }
+        }
+    }
+    Err(ErrorKind::NotFound.into())
+}
+
+fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    open(path, flags, Mode::empty())
+}
+
+/// Returns true if this directory has not been removed.
+fn is_at(directory: &OwnedFd, path: &Path) -> bool {
+    let (held, there) = (fstat(directory), stat(path));
+    held.is_ok_and(|held| there.is_ok_and(|it| it.st_ino == held.st_ino))
+}
+
+/// Locks the directory of a group. `None` if its run has not ended.
+fn lock_abandoned(path: &Path) -> Option<OwnedFd> {
+    let directory = open_directory(path).ok()?;
+    flock(&directory, FlockOperation::NonBlockingLockExclusive).ok()?;
+    Some(directory)
+}
+
+/// Removes groups of helpers that were killed. One with processes cannot be removed.
 fn remove_abandoned(above: &Path, version: Version) {
     for group in fs::read_dir(above).into_iter().flatten().flatten() {
         if group.file_name().to_string_lossy().starts_with(NAME)
+            && let Some(_lock) = lock_abandoned(&group.path())
             && fs::read(group.path().join("cgroup.procs")).is_ok_and(|it| it.is_empty())
         {
             // A program may have run `nowait run`.

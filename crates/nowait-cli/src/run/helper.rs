@@ -10,8 +10,8 @@
 //! `nowait run` executes the program in its own process, so nothing is between the program and its caller. The
 //! intermediate process ends before that, so that the helper is no child of the program. The helper holds nothing
 //! that the program could notice: no directory and no terminal. Its descriptors are the memory of the channels, a
-//! pidfd of the program, the sockets to `nowait run`, and standard error, if it prints a report or the caller waits
-//! (`--wait`).
+//! pidfd of the program, the sockets to `nowait run`, the lock of the program's control group, and standard error, if it prints a
+//! report or the caller waits (`--wait`).
 //!
 //! A call on one of the program's paths may wait without end, for a server or a disk that does not answer. The
 //! kernel ends a process only when all calls of its threads have returned. Neither the program nor its caller waits
@@ -121,6 +121,7 @@ impl Helper {
         let kept = Inherited {
             descriptors: descriptors
                 .chain(work.awaited.iter().map(AsRawFd::as_raw_fd))
+                .chain(work.group.iter().map(Group::lock))
                 .collect(),
             stderr: work.wants_report || work.awaited.is_some(),
         };
@@ -290,7 +291,6 @@ impl Work {
         }
         let has_results = evictor.is_some() || running.is_some() || self.group.is_some();
         if !has_results && !self.wants_report && self.awaited.is_none() {
-            // The caller may now unmount the filesystems that this process reads.
             return;
         }
         self.finish(evictor, running);
@@ -303,13 +303,14 @@ impl Work {
             channel.listen(Listening::Off);
         }
         obey_termination();
-        let learnt = running
-            .map(|running| running.end(self.wants_report))
-            .unwrap_or_default();
         let mut text = match self.wants_report {
             true => self.report(),
             false => String::new(),
         };
+        self.readahead.end();
+        let learnt = running
+            .map(|running| running.end(self.wants_report))
+            .unwrap_or_default();
         if let Some(evictor) = evictor {
             self.readahead.end_data();
             match evictor.stop() {
@@ -328,6 +329,8 @@ impl Work {
         // Without --stats and --wait, standard error is that of no file.
         let _ = std::io::stderr().write_all(text.as_bytes());
         if let Some(mut socket) = self.awaited.take() {
+            // The caller may now unmount the filesystems that this process has read.
+            self.readahead.wait_until_closed();
             let _ = socket
                 .write_all(&[READY])
                 .and_then(|()| socket.shutdown(Shutdown::Both));

@@ -185,7 +185,13 @@ static void use(const char *path)
 	if (is("dup")) other = dup(fd);
 	else if (is("dup2")) other = dup2(fd, 900);
 	else if (is("dup3")) other = dup3(fd, 901, O_CLOEXEC);
-	else if (is("syscall_dup")) other = syscall(SYS_dup, fd);
+	else if (is("dup_fails")) {
+		const int bad = 999;
+		check(dup2(bad, fd) < 0 && errno == EBADF, "dup2");
+		check(dup3(bad, fd, 0) < 0 && errno == EBADF, "dup3");
+		check(dup3(2, fd, ~0) < 0 && errno == EINVAL, "dup3");
+		return read_later(fd);
+	} else if (is("syscall_dup")) other = syscall(SYS_dup, fd);
 	else if (is("fcntl")) other = fcntl(fd, F_DUPFD, 902);
 	else if (is("open")) other = open(path, O_RDONLY);
 	else if (is("reopen")) {
@@ -281,6 +287,10 @@ int main(int argc, char **argv)
 		threads(argv + 2);
 	else if (is("replace"))
 		replace(argv[2], argv[3]);
+	else if (is("exchange"))
+		check(renameat2(AT_FDCWD, argv[2], AT_FDCWD, argv[3], RENAME_EXCHANGE) == 0, "renameat2");
+	else if (is("syscall_exchange"))
+		check(syscall(SYS_renameat2, AT_FDCWD, argv[2], AT_FDCWD, argv[3], RENAME_EXCHANGE) == 0, "renameat2");
 	else
 		for (int n = 2; n < argc; n++)
 			use(argv[n]);

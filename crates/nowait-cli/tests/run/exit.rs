@@ -161,6 +161,38 @@ fn the_program_may_unmount_what_it_has_read() {
     }
 }
 
+/// The walks and the reads end before `nowait run --wait`.
+#[test]
+fn the_caller_may_unmount_what_the_program_has_read() {
+    slowdisk::require!(slowdisk::available());
+    let disk = SlowDisk::builder().size(1 << 30).build().unwrap();
+    let mount = TestMount::filled(&disk, Filesystem::Ext4, fill).unwrap();
+    let again = directory();
+    let nowait = env!("CARGO_BIN_EXE_nowait");
+    disk.set_latency(Duration::from_millis(20));
+    for options in ["--data", "--data --walk \"$1\"", "--stats"] {
+        let script = format!(
+            "mount --bind \"$0\" \"$1\"
+            {nowait} run --wait {options} -- sh -c 'ls -lR \"$1/tree\" | head -n 500 | wc -l' - \"$1\"
+            umount \"$1\""
+        );
+        let is_unmounted = || {
+            wait_until("the filesystem is not in use", || mount.remount().is_ok());
+            let mut command = Command::new("sh");
+            command
+                .args(["-c", &script])
+                .env("NOWAIT_LIBRARY_DIR", libraries());
+            let said = run(command.args([mount.path(), again.path()]));
+            if said.code != Some(0) {
+                run(Command::new("umount").arg("-l").arg(again.path()));
+            }
+            said.code == Some(0)
+        };
+        // The helper waits for at most two seconds. On a busy machine that may be too short.
+        assert!((0..5).any(|_| is_unmounted()), "{options}");
+    }
+}
+
 #[test]
 fn signals_are_passed_to_the_program() {
     let root = directory();

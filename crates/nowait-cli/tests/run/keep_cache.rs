@@ -174,6 +174,34 @@ fn the_group_of_a_run_that_was_killed_is_removed_by_the_next() {
     assert!(!left.exists());
 }
 
+/// The program has ended, and its helper has not yet entered the group.
+#[test]
+fn another_run_does_not_remove_the_group_of_a_helper_that_runs() {
+    if !has_groups() {
+        return;
+    }
+    let directory = directory();
+    let file = cold(directory.path().join("cold"), SIZE);
+    let script = format!(
+        "helper=${{NOWAIT_SURVEY_CHANNEL#/proc/}}; helper=${{helper%%/*}}; echo $$ $helper; \
+         cat {} >/dev/null; kill -STOP $helper",
+        crate::program::word(&file)
+    );
+    let mut run = nowait(["run", "--keep-cache", "--", "sh", "-c", &script]);
+    let run = run.env("NOWAIT_LIBRARY_DIR", libraries()).output().unwrap();
+    let text = String::from_utf8(run.stdout).unwrap();
+    let (program, helper) = text.trim().split_once(' ').unwrap();
+    let group = own_group().join(format!("nowait-run-{program}"));
+    wait_until_empty(&group);
+    assert!(keep_cache("true").status().unwrap().success());
+    let is_there = group.exists();
+    let helper = rustix::process::Pid::from_raw(helper.parse().unwrap()).unwrap();
+    rustix::process::kill_process(helper, rustix::process::Signal::CONT).unwrap();
+    assert!(is_there);
+    test_support::limit::wait_until("the helper has removed the group", || !group.exists());
+    assert_eq!(resident(&file), 0);
+}
+
 fn wait_until_empty(group: &Path) {
     // A run of another test may have removed it.
     while fs::read(group.join("cgroup.procs")).is_ok_and(|it| !it.is_empty()) {

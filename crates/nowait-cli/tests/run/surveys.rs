@@ -603,6 +603,7 @@ fn files_with_several_descriptors_are_evicted_when_all_are_closed() {
         "dup",
         "dup2",
         "dup3",
+        "dup_fails",
         "fcntl",
         "syscall_dup",
         "fopen",
@@ -968,13 +969,18 @@ fn files_of_another_mount_are_evicted_when_their_names_have_changed() {
         let mount = mounted!(Filesystem::Ext4);
         let at = mount.path();
         let from = cold(at.join("from"), 300_000);
+        let program = word(&compile("cc", "descriptors.c", &["-pthread"], at)).to_owned();
         let mut files = Files::new([from]);
-        let script = "rm -fr a b c; mkdir a b c; \
+        let script = format!(
+            "rm -fr a b c; mkdir a b c; \
                   for n in $(seq 30); do cp from a/$n; mv a/$n b/$n; ln b/$n c/$n; rm b/$n; done; \
-                  cat from >x; mv x c/x; cat from >c/replaced; cat from >y; mv y c/replaced";
-        files.stay_as_they_are(script, |files| {
+                  cat from >x; mv x c/x; cat from >c/replaced; cat from >y; mv y c/replaced; \
+                  for how in exchange syscall_exchange; do \
+                  cp from c/$how; cp from a/$how; {program} $how c/$how a/$how; done"
+        );
+        files.stay_as_they_are(&script, |files| {
             files.arrange(&mut Random(5));
-            run_well(surveys(&[], script).current_dir(at));
+            run_well(surveys(&[], &script).current_dir(at));
             for entry in fs::read_dir(at.join("c")).unwrap() {
                 let path = entry.unwrap().path();
                 assert_eq!(pages(&path), BTreeSet::new(), "{path:?}");
