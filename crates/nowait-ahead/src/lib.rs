@@ -17,9 +17,9 @@
 //!   It has no thread, no descriptor and only static memory, calls no malloc(3) and takes no
 //!   lock. So nothing in it can deadlock with signals, fork(2) or dlopen(3), and a program that
 //!   counts its descriptors or closes all of them notices nothing.
-//! - **The library makes no system call**, except to survey and evict files, with `--learn`, and while umount(2) waits. A program
+//! - **The library makes no system call**, except to survey and evict files, and with `--learn`. A program
 //!   may have installed a filter that kills it for one (seccomp(2)). Only at the start the library opens and maps the
-//!   channel, and looks for a filter, with the calls by which ld.so(8) loads libraries. The time is the processor's
+//!   channel, with the calls by which ld.so(8) loads libraries. The time is the processor's
 //!   counter, the ID of the thread is the C library's, and the inode of a directory is that of its
 //!   entry `.`. All else is asked by `nowait run`, which also looks if a thread has slept or read
 //!   (proc(5)). These calls are made only in a process without a filter: /proc/self/status says so at

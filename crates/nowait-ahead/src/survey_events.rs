@@ -64,7 +64,8 @@ pub fn surveys() -> Option<&'static Channel> {
     is_on.then_some(channel)
 }
 
-/// Sleeps for a moment. A process with a filter of its system calls makes no system call, and goes on at once. errno stays as it is.
+/// Sleeps for a moment, if the library may make system calls: if it surveys or learns, and the process has no filter of them. It goes on
+/// at once otherwise. errno stays as it is.
 pub fn pause() {
     if system_calls::are_allowed() {
         system_calls::with_errno(|| drop(nanosleep(&PAUSE)));

@@ -27,13 +27,12 @@ pub fn attach() {
     if off {
         return;
     }
-    let ahead = attached(VARIABLE);
-    let (surveys, learns) = (attached(SURVEY_VARIABLE), attached(LEARN_VARIABLE));
-    if ahead.is_some() || surveys.is_some() || learns.is_some() {
-        system_calls::look();
-    }
-    if let Some(channel) = ahead {
+    if let Some(channel) = attached(VARIABLE) {
         let _ = CHANNEL.set(channel);
+    }
+    let (surveys, learns) = (attached(SURVEY_VARIABLE), attached(LEARN_VARIABLE));
+    if surveys.is_some() || learns.is_some() {
+        system_calls::look();
     }
     if let Some(channel) = surveys {
         survey::begin(channel);

@@ -108,7 +108,7 @@ fn whole_maps(calls: Vec<String>) -> Vec<String> {
     kept
 }
 
-/// Removes the calls by which the library opens the channel at the start and looks for a filter, and returns true if there were some.
+/// Removes the calls by which the library opens the channel at the start, and returns true if there were some.
 fn remove_start(calls: &mut Vec<String>) -> bool {
     let is_channel = |call: &String| {
         call.strip_prefix("openat(AT_FDCWD, \"/proc/")
@@ -119,9 +119,9 @@ fn remove_start(calls: &mut Vec<String>) -> bool {
     let Some(start) = calls.iter().position(is_channel) else {
         return false;
     };
-    const CALLS: [&str; 15] = [
+    const CALLS: [&str; 11] = [
         "openat", "fstat", "openat", "openat", "pread64", "close", "openat", "mmap", "close",
-        "close", "close", "openat", "read", "read", "close",
+        "close", "close",
     ];
     let names: Vec<&str> = calls[start..start + CALLS.len()]
         .iter()
