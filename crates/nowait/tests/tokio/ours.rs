@@ -7,6 +7,7 @@ use std::future::Future;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::iter::once;
 use std::os::fd::AsFd;
+use std::panic::catch_unwind;
 use std::path::Path;
 use std::task::Poll;
 
@@ -20,6 +21,7 @@ use proptest::test_runner::{Config, TestRunner};
 use rustix::fs::inotify;
 use slowdisk::Filesystem;
 use test_support::pages::Locked;
+use test_support::repeat::{Excuse, repeat};
 
 use crate::common::backends::backends;
 use crate::common::files::scratch;
@@ -202,6 +204,13 @@ fn like_std(filesystem: Filesystem) {
 /// Cold reads at the position of a file that has no other holder need no worker.
 #[test]
 fn a_ring_reads_where_the_position_is_private() {
+    // After a try that looks as if it had waited, workers read.
+    repeat("private positions", &[Excuse::AnyPreempted], || {
+        catch_unwind(private_positions)
+    });
+}
+
+fn private_positions() {
     let mount = mounted!(Filesystem::Ext4);
     let sample = Sample::new(mount.path(), "file", SIZE);
     let engine = Options::new().build().unwrap();
