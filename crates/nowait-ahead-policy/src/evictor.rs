@@ -34,7 +34,7 @@ use crate::process::{OtherRights, Process};
 use crate::readahead::Readahead;
 use crate::renamed::Renamed;
 use crate::surveyed::{Surveyed, share};
-use crate::surveyed_file::{ReadAheadFiles, SurveyedFile, look, open_path};
+use crate::surveyed_file::{ReadAheadFiles, SurveyedFile, look, may_be_same, open_path};
 use crate::uses::{Processes, has_channel};
 
 /// A thread that keeps the page cache.
@@ -244,7 +244,7 @@ impl State {
 
     /// Forgets a file if another one with the same number has been opened, which has this birth.
     fn forget_if_removed(&mut self, id: Id, birth: u32) {
-        let is_other = |file: &SurveyedFile| file.birth != birth && birth != 0;
+        let is_other = |file: &SurveyedFile| !may_be_same(file.birth, birth);
         if self.files.get(&id).is_some_and(is_other) {
             self.files.remove(&id);
         }

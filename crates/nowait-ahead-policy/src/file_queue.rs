@@ -271,8 +271,11 @@ impl Queue {
         if directory.unread.is_empty() {
             directory.root = None;
         }
-        if let Some(root) = &directory.root {
-            self.roots.used(root);
+        // The walk has found files elsewhere, too, to which the program will come.
+        if let Some(root) = directory.walk.upgrade()
+            && self.roots.contains(&root)
+        {
+            self.roots.used(&root);
         }
     }
 

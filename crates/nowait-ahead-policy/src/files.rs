@@ -107,6 +107,7 @@ impl Files {
             .or_insert_with(|| FilesOfDirectory::new(dir.path()));
         // Two walks of a directory have different roots.
         directory.root = Some(root.clone());
+        directory.walk = Arc::downgrade(root);
         directory.path = dir.path();
         if !directory.is_queued {
             directory.is_queued = true;
@@ -200,6 +201,13 @@ impl Files {
             return false;
         };
         state.opened += 1;
+        // A later walk does not find it again.
+        if state.opened_before < MAX_FILES
+            && let Some(directory) = state.directories.get_mut(&file.directory)
+            && directory.opened_before.insert(file.name.clone())
+        {
+            state.opened_before += 1;
+        }
         state.used += u64::from(file.read > 0);
         state.summary.used += file.read;
         state.step(id.1, &file);

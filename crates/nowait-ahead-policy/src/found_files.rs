@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::directory::Id;
 use crate::sequence::Order;
@@ -14,6 +14,8 @@ pub struct FilesOfDirectory {
     /// The root of the walk. `None` if no file is left to be read, so that the program can unmount
     /// the filesystem.
     pub root: Option<Arc<OwnedFd>>,
+    /// The root of the walk that has found the last files.
+    pub walk: Weak<OwnedFd>,
     pub path: Arc<Path>,
     pub unread: Vec<(Arc<Path>, Id)>,
     /// The files that the program has not opened, by name.
@@ -54,6 +56,7 @@ impl FilesOfDirectory {
     pub fn new(path: Arc<Path>) -> FilesOfDirectory {
         FilesOfDirectory {
             root: None,
+            walk: Weak::new(),
             path,
             unread: Vec::new(),
             names: HashMap::new(),

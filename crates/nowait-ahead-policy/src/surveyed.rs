@@ -60,7 +60,13 @@ impl Surveyed {
     /// Adds a part to a file that may have `max` ranges.
     pub fn add(&mut self, part: Missing<'_>, max: usize) {
         let missing: Ranges = ranges(part).collect();
-        if !self.has_room(missing.len(), max) {
+        // A large file that is read in order makes no more ranges, but for one behind a part that had no room.
+        let is_one = missing.len() <= 1;
+        let is_longer = is_one
+            && touches(&self.parts, &(part.start..part.end))
+            && missing.iter().all(|it| touches(&self.missing, &it));
+        let max = if is_one { 2 * max.max(FEW) } else { max };
+        if !is_longer && !self.has_room(missing.len(), max) {
             return;
         }
         for range in missing.iter() {
@@ -102,6 +108,12 @@ impl Surveyed {
         let bytes = |set: &Ranges| set.within(0..size).map(|it| it.end - it.start).sum::<u64>();
         bytes(&self.parts).saturating_sub(bytes(&self.missing))
     }
+}
+
+/// Returns true if a range overlaps another one of a set, or follows it: they become one.
+fn touches(set: &Ranges, range: &Range<u64>) -> bool {
+    let around = range.start.saturating_sub(1)..range.end.saturating_add(1);
+    set.within(around).next().is_some()
 }
 
 /// The ranges of a part that are not resident.
@@ -154,6 +166,25 @@ mod tests {
         assert_eq!(unknown.first(), Some(&(16 * page..20 * page)));
         assert_eq!(unknown.len(), 1);
         assert_eq!(surveyed.resident(20 * page), 11 * page);
+    }
+
+    /// A large file is read in order. Pages at its beginning were cached.
+    #[test]
+    fn a_part_that_makes_no_more_ranges_is_added_to_a_full_file() {
+        let page = page_size();
+        let mut surveyed = Surveyed::default();
+        let window = 64 * page;
+        surveyed.add(part(0, window, &[0b0101_0101; 8]), FEW);
+        let ranges = surveyed.ranges();
+        surveyed.add(part(window, 2 * window, &[0b0101_0101; 8]), FEW);
+        assert_eq!(surveyed.ranges(), ranges, "no room");
+        for start in (2..1000).map(|number: u64| number * window) {
+            surveyed.add(part(start, start + window, &[]), FEW);
+        }
+        assert_eq!(surveyed.ranges(), ranges + 2);
+        let unknown: Vec<_> = surveyed.unknown(1000 * window).collect();
+        assert_eq!(unknown.len(), 1);
+        assert_eq!(unknown[0], window..2 * window);
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl SurveyedFile {
         let stat = stat(file)?;
         let is_regular = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
         let (its_id, its_birth) = identity(&stat);
-        let is_same = its_id == id && (birth == 0 || birth == its_birth);
+        let is_same = its_id == id && may_be_same(its_birth, birth);
         if !is_regular || !is_same || !is_on_disk(file) {
             return None;
         }
@@ -167,7 +167,10 @@ impl SurveyedFile {
     }
 
     fn is(&self, file: &OwnedFd) -> bool {
-        stat(file).is_some_and(|stat| identity(&stat) == (self.id, self.birth))
+        stat(file).is_some_and(|stat| {
+            let (id, birth) = identity(&stat);
+            id == self.id && may_be_same(birth, self.birth)
+        })
     }
 
     /// The path and the survey of a file that is not there any more, but may have been renamed.
@@ -362,6 +365,11 @@ fn identity(stat: &Statx) -> (Id, u32) {
     let has_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
     let time = (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec);
     ((device, stat.stx_ino), birth(has_birth.then_some(time)))
+}
+
+/// Returns true unless both births are known and differ. FUSE knows the birth of a file only after a program has asked for it.
+pub fn may_be_same(birth: u32, other: u32) -> bool {
+    birth == other || birth == 0 || other == 0
 }
 
 /// The file at a path: its device and inode number with its [`birth`] or 0, and true if it is a directory.

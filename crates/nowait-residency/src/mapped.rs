@@ -125,13 +125,13 @@ impl Mapped {
     }
 
     /// As [`new`](Mapped::new), for a file of overlayfs that is open for reading only and had this change time before it
-    /// was opened. It is not opened again to be mapped, if it was not copied up since.
+    /// was opened, which was past then. It is not opened again to be mapped, if it was not copied up since.
     pub(crate) fn of_opened(
         fd: BorrowedFd<'_>,
         shape: &Shape,
         changed_before: (i64, i64),
     ) -> Result<Mapped, Failed> {
-        if changed_before != shape.changed || !is_past(shape.changed) {
+        if changed_before != shape.changed {
             return Mapped::new(fd, shape, true);
         }
         let mut mapping = MappedRange::at_end(fd, shape.size, false)?;
@@ -252,7 +252,12 @@ impl Current {
 ///
 /// The kernel's clock for change times advances with each tick, which is 10 ms at most. Filesystems
 /// that store whole seconds, or every second one, report 0 nanoseconds.
-fn is_past((seconds, nanoseconds): (i64, i64)) -> bool {
+fn is_past(changed: (i64, i64)) -> bool {
+    is_past_at(changed, SystemTime::now())
+}
+
+/// The same from this time on.
+pub(crate) fn is_past_at((seconds, nanoseconds): (i64, i64), now: SystemTime) -> bool {
     let resolution = if nanoseconds == 0 {
         Duration::from_secs(2)
     } else {
@@ -264,7 +269,7 @@ fn is_past((seconds, nanoseconds): (i64, i64)) -> bool {
         return true;
     };
     let changed = UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds));
-    let age = changed.and_then(|changed| SystemTime::now().duration_since(changed).ok());
+    let age = changed.and_then(|changed| now.duration_since(changed).ok());
     // The kernel's clock for change times may be a tick behind this one.
     age.is_some_and(|age| age > resolution * 2)
 }

@@ -4,13 +4,13 @@
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use once_cell::race::{OnceBool, OnceBox};
 
 use crate::answer::Reason;
 use crate::choice::{SourceChoice, choose, choose_layered};
-use crate::mapped::MappedRange;
+use crate::mapped::{MappedRange, is_past_at};
 use crate::pages::{page_size, pages};
 use crate::remembered::Remembered;
 use crate::sys::Errno;
@@ -57,12 +57,12 @@ pub struct SourceCache {
 }
 
 impl SourceCache {
-    /// For a regular file of overlayfs that is open for reading only. `changed_before` is its change time (`st_ctime`, seconds
-    /// and nanoseconds) before it was opened. If that is its change time now, the file was not copied up since, and the
-    /// descriptor itself is mapped: the first query takes half the time.
-    pub fn of_layered(changed_before: (i64, i64)) -> SourceCache {
+    /// For a regular file of overlayfs that is then opened for reading only. `changed_before` is its change time (`st_ctime`,
+    /// seconds and nanoseconds), which was asked for after `now`. If the change time is the same at the first query, the file was
+    /// not copied up since, and the descriptor itself is mapped: that query takes half the time.
+    pub fn of_layered(changed_before: (i64, i64), now: SystemTime) -> SourceCache {
         SourceCache {
-            changed_before: Some(Box::new(changed_before)),
+            changed_before: is_past_at(changed_before, now).then(|| Box::new(changed_before)),
             ..SourceCache::default()
         }
     }

@@ -151,10 +151,10 @@ impl Handle {
         Handle::known(fd, properties, path, mode)
     }
 
-    /// The same file of overlayfs, which had this change time before it was opened. The handle must not have clones yet.
-    pub(crate) fn changed_before(mut self, time: (i64, i64)) -> Handle {
+    /// The same file of overlayfs, with its residency source. The handle must not have clones yet.
+    pub(crate) fn with_layers(mut self, source: SourceCache) -> Handle {
         if let Some(inner) = Arc::get_mut(&mut self.0) {
-            inner.residency = SourceCache::of_layered(time);
+            inner.residency = source;
         }
         self
     }

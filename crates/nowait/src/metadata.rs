@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, StatxFlags, StatxTimestamp};
 
 use crate::error::{Error, Result};
 use crate::sys::retry;
-use crate::sys::stat::{Known, MNT_ID_UNIQUE};
+use crate::sys::stat::Known;
 
 bitflags::bitflags! {
     /// The fields of a file's [`Metadata`] to ask for: `STATX_*` of statx(2). A filesystem may fill
@@ -154,15 +154,8 @@ impl Metadata {
         Metadata(statx)
     }
 
-    /// From a result of statx(2) that was asked for [`MNT_ID_UNIQUE`], without the mount.
-    pub(crate) fn without_mount(mut statx: rustix::fs::Statx) -> Metadata {
-        statx.stx_mask &= !(MNT_ID_UNIQUE | StatxFlags::MNT_ID).bits();
-        statx.stx_mnt_id = 0;
-        Metadata(statx)
-    }
-
     /// The properties that are known without asking a server. The mount is that of a request for
-    /// [`MNT_ID_UNIQUE`].
+    /// [`MNT_ID_UNIQUE`](crate::sys::stat::MNT_ID_UNIQUE).
     pub(crate) fn known(&self) -> Known {
         Known::of(&self.0)
     }

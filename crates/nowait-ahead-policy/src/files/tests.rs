@@ -266,6 +266,45 @@ fn a_directory_whose_files_are_not_opened_any_more_is_let_go() {
     assert!(is_open(&found[0]));
 }
 
+/// The program is slow, and the walk has found files in other directories.
+#[test]
+fn a_walk_whose_first_files_are_opened_is_not_let_go() {
+    let files = within(0);
+    let root = tempfile::tempdir().unwrap();
+    for name in ["a", "b"] {
+        std::fs::create_dir(root.path().join(name)).unwrap();
+    }
+    let [first, later] = ["a", "b"].map(|name| cold_files(&root.path().join(name), 3));
+    find_below(&files, root.path());
+    // Nothing is left to be read in the directory of the program.
+    let directory = files.directory_of(first[0]).unwrap();
+    let unread = |id: &Id| files.state().directories[id].unread.len();
+    files
+        .state()
+        .directories
+        .get_mut(&directory)
+        .unwrap()
+        .unread
+        .clear();
+    assert_eq!(unread(&directory), 0);
+    let since = Instant::now();
+    files.opened(first[0]);
+    files.let_go_unused(since);
+    assert_eq!(unread(&files.directory_of(later[0]).unwrap()), 3);
+}
+
+/// The files that the program has used may be evicted by then.
+#[test]
+fn a_later_walk_does_not_find_files_that_the_program_has_opened() {
+    let files = within(0);
+    let (directory, ids) = directory(3);
+    find(&files, &directory);
+    files.opened(ids[0]);
+    find(&files, &directory);
+    let found = ids.iter().map(|id| files.directory_of(*id).is_some());
+    assert_eq!(found.collect::<Vec<_>>(), [false, true, true]);
+}
+
 /// inotify(7) reports no file that a slow program has opened, and no other walk comes.
 #[test]
 fn a_tree_that_the_user_has_named_is_not_let_go() {

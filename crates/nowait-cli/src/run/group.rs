@@ -279,9 +279,7 @@ fn create_locked(path: &Path) -> Result<OwnedFd> {
     for _ in 0..TRIES {
         fs::create_dir(path)?;
         // Another run may have the lock for a moment, and remove the directory, which has no lock at first.
-        let locked = open_directory(path).inspect(|directory| {
-            while let Err(Errno::INTR) = flock(directory, FlockOperation::LockExclusive) {}
-        });
+        let locked = open_directory(path).and_then(|it| lock(&it).map(|()| it));
         match locked {
             Ok(directory) if is_at(&directory, path) => return Ok(directory),
             Ok(_) | Err(Errno::NOENT) => {}
@@ -292,6 +290,19 @@ fn create_locked(path: &Path) -> Result<OwnedFd> {
         }
     }
     Err(ErrorKind::NotFound.into())
+}
+
+/// Waits a second at most: every user may lock a directory, and a process that has a lock may be stopped.
+fn lock(directory: &OwnedFd) -> rustix::io::Result<()> {
+    const TRIES: u32 = 100;
+    const PAUSE: Duration = Duration::from_millis(10);
+    for _ in 1..TRIES {
+        match flock(directory, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK | Errno::INTR) => sleep(PAUSE),
+            locked => return locked,
+        }
+    }
+    flock(directory, FlockOperation::NonBlockingLockExclusive)
 }
 
 fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {

@@ -56,10 +56,14 @@ impl Pools {
         }
     }
 
-    /// Has a worker of its own class drop a completion: its permit does not wait for operations that
-    /// may wait longer.
+    /// Has a worker drop a completion. Its permit does not wait for operations that may wait longer: those of its own
+    /// class do not, but for operations without a bound.
     pub(crate) fn discard(&self, dropped: DroppedCompletion) {
-        self.of(dropped.class()).discard(dropped);
+        let class = match dropped.class() {
+            Class::Unbounded => Class::Call,
+            class => class,
+        };
+        self.of(class).discard(dropped);
     }
 
     /// Stops an operation that no worker has begun, or that can be stopped. Returns true if it was

@@ -204,8 +204,8 @@ impl OpenOptions {
 
     /// Opens the file on the engine: openat2(2). If a regular file is opened for reading only and
     /// its path is cached, no engine is needed, and the future is ready at the first poll. This
-    /// needs Linux 5.12 and ext4, xfs or f2fs; or Linux 6.8 and btrfs, tmpfs or overlayfs with local
-    /// layers. A file of the same mount must have been opened before.
+    /// needs Linux 5.12 and ext4, xfs or f2fs; or Linux 6.8 and btrfs, tmpfs or overlayfs whose layers
+    /// are on one local filesystem. A file of the same mount must have been opened before.
     pub fn open(&self, path: impl AsRef<Path>) -> Open {
         Open {
             options: self.clone(),

@@ -1,11 +1,12 @@
 //! Opening a file in the calling thread, if that does not block.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use rustix::fs::{CWD, OFlags, StatxAttributes, StatxFlags};
+use nowait_residency::source_cache::SourceCache;
+use rustix::fs::{AtFlags, CWD, OFlags, Statx, StatxAttributes, StatxFlags};
 
 use super::reopen::open_held;
 use crate::handle::Handle;
@@ -15,17 +16,19 @@ use crate::policy::mode::Mode;
 use crate::sys::Errno;
 use crate::sys::reopen::Descriptors;
 use crate::sys::resolve::resolve_cached;
-use crate::sys::stat::in_memory;
+use crate::sys::stat::{Known, MNT_ID_UNIQUE, in_memory};
 
 /// A regular file that is open for reading, and nothing else.
 pub(crate) struct Opened {
     /// O_NONBLOCK is set. Rings honour it.
     fd: OwnedFd,
-    /// The basic metadata before the file was opened.
-    pub(crate) metadata: Metadata,
-    /// The size, as it was asked for last: by [`open_cached`] after the file was opened.
+    file: Known,
+    /// The size after the file was opened.
+    #[cfg(feature = "tokio")]
     pub(crate) size: u64,
-    pub(crate) filesystem: Arc<Filesystem>,
+    filesystem: Arc<Filesystem>,
+    /// See [`Handle::with_layers`].
+    layers: Option<SourceCache>,
 }
 
 impl Opened {
@@ -43,13 +46,10 @@ impl Opened {
     }
 
     fn handle(self, path: Option<Arc<Path>>, mode: Option<Mode>) -> Handle {
-        let changed = (self.metadata.ctime(), self.metadata.ctime_nsec());
-        let is_layered = self.filesystem.is_overlay();
-        let file = self.metadata.known();
-        let handle = Handle::of_opened(self.fd, file, self.filesystem, path, mode);
-        match is_layered {
-            true => handle.changed_before(changed),
-            false => handle,
+        let handle = Handle::of_opened(self.fd, self.file, self.filesystem, path, mode);
+        match self.layers {
+            Some(layers) => handle.with_layers(layers),
+            None => handle,
         }
     }
 }
@@ -62,14 +62,30 @@ impl Opened {
     }
 }
 
-impl AsFd for Opened {
+/// A regular file for which [`open_cached_regular`] has found no reason to wait.
+pub(crate) struct OpenedToRead {
+    /// O_NONBLOCK is set.
+    fd: OwnedFd,
+    /// The basic metadata before the file was opened.
+    pub(crate) metadata: Metadata,
+    pub(crate) filesystem: Arc<Filesystem>,
+}
+
+impl AsFd for OpenedToRead {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-/// Opens a file for reading in the calling thread, if that does not block, and asks for its basic
-/// metadata. Returns `None` if it might block or has failed: then the engine opens the file and
+/// The O_PATH descriptor of a regular file that opens at once.
+struct Found {
+    held: OwnedFd,
+    file: Known,
+    inode: u64,
+    filesystem: Arc<Filesystem>,
+}
+
+/// Opens a file for reading in the calling thread, if that does not block. Returns `None` if it might block or has failed: then the engine opens the file and
 /// returns the error. The one error that is returned is ENOENT, if the kernel's cache of names says
 /// so.
 ///
@@ -84,54 +100,80 @@ impl AsFd for Opened {
 /// The path is then resolved again, which takes less time than to open the file of the O_PATH
 /// descriptor. If it leads to another file by now, that file is closed and left to the engine.
 pub(crate) fn open_cached(path: &Path) -> Option<Result<Opened, Errno>> {
-    let any = |_: &Filesystem| true;
-    open_held_by(path, any, |_, metadata, flags| {
-        let fd = resolve_cached(CWD, path, flags | OFlags::NOCTTY)?;
-        let opened = rustix::fs::fstat(&fd)?;
-        let is_same = (opened.st_dev, opened.st_ino) == (metadata.dev(), metadata.ino());
-        let size = opened.st_size.cast_unsigned();
-        is_same.then_some((fd, size)).ok_or(Errno::AGAIN)
-    })
+    let found = match find(path)? {
+        Ok(found) => found,
+        Err(errno) => return Some(Err(errno)),
+    };
+    let is_layered = found.filesystem.is_overlay();
+    let layers = is_layered.then(|| layers(&found.held)).flatten();
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let fd = resolve_cached(CWD, path, flags).ok()?;
+    let opened = rustix::fs::fstat(&fd).ok()?;
+    if (opened.st_dev, opened.st_ino) != (found.file.device, found.inode) {
+        return None;
+    }
+    Some(Ok(Opened {
+        fd,
+        file: found.file,
+        #[cfg(feature = "tokio")]
+        size: opened.st_size.cast_unsigned(),
+        filesystem: found.filesystem,
+        layers,
+    }))
 }
 
-/// As [`open_cached`], for a read with `RWF_NOWAIT` alone, and by one lookup of the path: no file of
-/// another type is opened, if /proc is mounted.
+/// As [`open_cached`], for a read with `RWF_NOWAIT` alone, with the metadata, and by one lookup of the
+/// path: no file of another type is opened, if /proc is mounted.
 pub(crate) fn open_cached_regular(
     path: &Path,
     descriptors: &Descriptors,
-) -> Option<Result<Opened, Errno>> {
-    let may_work = |filesystem: &Filesystem| !filesystem.nowait_read.is_refused();
-    open_held_by(path, may_work, |held, metadata, flags| {
-        let by_path = |flags| resolve_cached(CWD, path, flags);
-        let fd = open_held(held, flags, descriptors, by_path)?;
-        Ok((fd, metadata.len()))
-    })
+) -> Option<Result<OpenedToRead, Errno>> {
+    let found = match find(path)? {
+        Ok(found) if found.filesystem.nowait_read.is_refused() => return None,
+        Ok(found) => found,
+        Err(errno) => return Some(Err(errno)),
+    };
+    let metadata = statx(&found.held, StatxFlags::BASIC_STATS | MNT_ID_UNIQUE).ok()?;
+    let by_path = |flags| resolve_cached(CWD, path, flags);
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+    let fd = open_held(&found.held, flags, descriptors, by_path).ok()?;
+    Some(Ok(OpenedToRead {
+        fd,
+        metadata: Metadata::new(metadata),
+        filesystem: found.filesystem,
+    }))
 }
 
-fn open_held_by(
-    path: &Path,
-    is_useful: impl FnOnce(&Filesystem) -> bool,
-    open: impl FnOnce(&OwnedFd, &Metadata, OFlags) -> Result<(OwnedFd, u64), Errno>,
-) -> Option<Result<Opened, Errno>> {
+fn find(path: &Path) -> Option<Result<Found, Errno>> {
     let held = match resolve_cached(CWD, path, OFlags::PATH) {
         Ok(held) => held,
         Err(Errno::NOENT) => return Some(Err(Errno::NOENT)),
         Err(_) => return None,
     };
-    let stat = in_memory(held.as_fd(), StatxFlags::BASIC_STATS).ok()?;
+    let stat = in_memory(held.as_fd()).ok()?;
     let slow = StatxAttributes::ENCRYPTED | StatxAttributes::VERITY;
-    let is_slow = stat.stx_attributes.intersects(slow);
-    let metadata = Metadata::new(stat);
-    if !metadata.is_file() || is_slow {
+    let file = Known::of(&stat);
+    if !file.is_regular() || stat.stx_attributes.intersects(slow) {
         return None;
     }
-    let filesystem = Filesystem::that_opens_at_once(&metadata.known());
-    let filesystem = filesystem.filter(|it| is_useful(it))?;
-    let (fd, size) = open(&held, &metadata, OFlags::RDONLY | OFlags::NONBLOCK).ok()?;
-    Some(Ok(Opened {
-        fd,
-        metadata,
-        size,
+    let filesystem = Filesystem::that_opens_at_once(&file)?;
+    Some(Ok(Found {
+        held,
+        file,
+        inode: stat.stx_ino,
         filesystem,
     }))
+}
+
+/// The residency source of a file of overlayfs that is opened next.
+fn layers(held: &OwnedFd) -> Option<SourceCache> {
+    let now = SystemTime::now();
+    let stat = statx(held, StatxFlags::CTIME).ok()?;
+    let changed = (stat.stx_ctime.tv_sec, i64::from(stat.stx_ctime.tv_nsec));
+    Some(SourceCache::of_layered(changed, now))
+}
+
+fn statx(held: &OwnedFd, fields: StatxFlags) -> Result<Statx, Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    rustix::fs::statx(held, c"", flags, fields)
 }

@@ -3,7 +3,7 @@
 mod overlay;
 mod table;
 
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use nowait_residency::magic;
 use once_cell::race::OnceBox;
@@ -19,12 +19,36 @@ pub struct Filesystem {
     pub(crate) nowait_write: SupportCell,
     rotating: OnceBox<Option<bool>>,
     max_readahead: OnceBox<u64>,
-    /// The IDs of mounts on which files of this filesystem were opened. No mount has the ID 0.
-    mounts: [AtomicU64; 16],
+    /// The mounts on which files of this filesystem were opened.
+    mounts: [KnownMount; 16],
     /// The number of mounts that were added to `mounts`.
     next_mount: AtomicUsize,
-    /// See [`overlay::opens_layers_at_once`]. It is set before the first mount of an overlayfs is added.
-    layers_open_at_once: OnceBox<bool>,
+}
+
+/// The ID of a mount. No mount has the ID 0, and none has the highest bit: that is set for a mount of overlayfs whose
+/// files [open at once](overlay::opens_at_once).
+#[derive(Debug, Default)]
+struct KnownMount(AtomicU64);
+
+impl KnownMount {
+    const OVERLAY_AT_ONCE: u64 = 1 << 63;
+
+    fn set(&self, id: u64, is_overlay_at_once: bool) {
+        let bit = if is_overlay_at_once {
+            Self::OVERLAY_AT_ONCE
+        } else {
+            0
+        };
+        self.0.store(id | bit, Relaxed);
+    }
+
+    fn is(&self, id: u64) -> bool {
+        self.0.load(Relaxed) & !Self::OVERLAY_AT_ONCE == id
+    }
+
+    fn is_overlay_at_once(&self, id: u64) -> bool {
+        self.0.load(Relaxed) == id | Self::OVERLAY_AT_ONCE
+    }
 }
 
 /// The least value of [`Filesystem::max_readahead`].
@@ -79,7 +103,6 @@ impl Filesystem {
             max_readahead: OnceBox::new(),
             mounts: Default::default(),
             next_mount: AtomicUsize::new(0),
-            layers_open_at_once: OnceBox::new(),
         }
     }
 

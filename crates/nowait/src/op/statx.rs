@@ -15,7 +15,7 @@ use crate::kernel::filesystem::Filesystem;
 use crate::metadata::{Metadata, StatxMask};
 use crate::sys::Errno;
 use crate::sys::resolve::resolve_cached;
-use crate::sys::stat::{Known, MNT_ID_UNIQUE, in_memory, known};
+use crate::sys::stat::known;
 
 /// Gets a file's metadata: statx(2) (Linux 4.11).
 #[derive(Debug)]
@@ -114,16 +114,8 @@ impl Statx {
             Err(Errno::NOENT) => return Some(Err(failed(Errno::NOENT))),
             Err(_) => return None,
         };
-        let stat = in_memory(found.as_fd(), inner.mask).ok()?;
-        if !Filesystem::stats_in_memory(&Known::of(&stat)) {
-            return None;
-        }
-        // The kernel has one field for both IDs of a mount.
-        let asks_for_mount = inner.mask.intersects(MNT_ID_UNIQUE | StatxFlags::MNT_ID);
-        Some(match asks_for_mount || !inner.flags.is_empty() {
-            true => statx(found.as_fd()),
-            false => Ok(Metadata::without_mount(stat)),
-        })
+        let file = known(found.as_fd()).ok()?;
+        Filesystem::stats_in_memory(&file).then(|| statx(found.as_fd()))
     }
 
     /// The metadata, if the operation succeeded.

@@ -99,7 +99,7 @@ pub(super) fn cached(
     let Some(Ok(opened)) = open_cached_regular(&path, descriptors) else {
         return Outcome::Not(path, None);
     };
-    let size = opened.size;
+    let size = opened.metadata.len();
     if size > reserved {
         return Outcome::Not(path, Some(size));
     }

@@ -60,6 +60,9 @@ pub(crate) struct Known {
     /// The birth time is no sign: SMB, Ceph, NFS (Linux 6.16) and some servers of FUSE report it. Nor is
     /// `immutable` alone, which overlayfs stores itself, also on an upper layer of FUSE.
     pub looks_local: bool,
+    /// True if the filesystem has the attribute `nodump`. EROFS, on which layers of overlayfs may refer to files elsewhere, has it
+    /// not.
+    pub has_nodump: bool,
 }
 
 /// `STATX_MNT_ID_UNIQUE` (Linux 6.8).
@@ -74,6 +77,7 @@ impl Known {
             device: 0,
             mount: None,
             looks_local: false,
+            has_nodump: false,
         }
     }
 
@@ -96,6 +100,7 @@ impl Known {
             kind: FileType::from_raw_mode(stat.stx_mode.into()),
             device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
             mount: has(MNT_ID_UNIQUE).then_some(stat.stx_mnt_id),
+            has_nodump: supported.contains(StatxAttributes::NODUMP),
             looks_local: supported.contains(StatxAttributes::NODUMP)
                 || (supported.contains(StatxAttributes::COMPRESSED)
                     && stat.stx_attributes.contains(StatxAttributes::IMMUTABLE)),
@@ -103,12 +108,11 @@ impl Known {
     }
 }
 
-/// These fields of the metadata of a file as far as they are known without asking a server (statx(2)), its type and
-/// its mount. SMB waits until changed data is written, if it is asked for the size or the times. `resolve_cached`
-/// returns no file of SMB, whose names are asked for each time.
-pub(crate) fn in_memory(fd: BorrowedFd<'_>, fields: StatxFlags) -> Result<Statx, Errno> {
+/// The type of a file, its device and its mount, as far as they are known without asking a server (statx(2)). Local
+/// filesystems fill in other fields, too. SMB waits until changed data is written, if it is asked for the size or the times.
+pub(crate) fn in_memory(fd: BorrowedFd<'_>) -> Result<Statx, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    rustix::fs::statx(fd, c"", flags, fields | StatxFlags::TYPE | MNT_ID_UNIQUE)
+    rustix::fs::statx(fd, c"", flags, StatxFlags::TYPE | MNT_ID_UNIQUE)
 }
 
 /// Queries the type of a file, its device and its mount, as far as they are known without asking a server.
@@ -116,7 +120,7 @@ pub(crate) fn in_memory(fd: BorrowedFd<'_>, fields: StatxFlags) -> Result<Statx,
 pub(crate) fn known(fd: BorrowedFd<'_>) -> Result<Known, Errno> {
     // Miri's statx(2) has no such fields.
     if !cfg!(miri)
-        && let Ok(stat) = in_memory(fd, StatxFlags::empty())
+        && let Ok(stat) = in_memory(fd)
     {
         return Ok(Known::of(&stat));
     }
@@ -126,6 +130,7 @@ pub(crate) fn known(fd: BorrowedFd<'_>) -> Result<Known, Errno> {
         device: stat.st_dev,
         mount: None,
         looks_local: false,
+        has_nodump: false,
     })
 }
 

@@ -6,8 +6,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{CWD, FileType, OFlags, Statx, StatxFlags};
+use nowait_residency::magic;
+use rustix::fs::{
+    AtFlags, CWD, FileType, OFlags, Statx, StatxAttributes, StatxFlags, StatxTimestamp,
+};
 use rustix::path::Arg;
 
 use super::budget::in_turn;
@@ -15,7 +19,7 @@ use crate::handle::Handle;
 use crate::kernel::filesystem::Filesystem;
 use crate::sys::Errno;
 use crate::sys::resolve::resolve_cached;
-use crate::sys::stat::{Known, as_std, in_memory};
+use crate::sys::stat::{Known, as_std, known};
 
 /// Asks for metadata within the task's cooperative budget.
 pub(super) async fn at_once<M>(
@@ -45,19 +49,45 @@ pub(super) fn exists(path: &Path) -> Option<io::Result<bool>> {
     Some(Ok(find(CWD, path, OFlags::empty())?.is_ok()))
 }
 
-/// The target of a symbolic link. The kernel has it in memory if it is part of the inode, and then the link has no
-/// blocks.
+/// The target of a symbolic link, if the kernel has it in memory with the inode.
 pub(super) fn target(path: &Path) -> Option<io::Result<PathBuf>> {
-    let (link, stat) = match find(CWD, path, OFlags::NOFOLLOW)? {
+    let (link, file) = match find(CWD, path, OFlags::NOFOLLOW)? {
         Ok(found) => found,
         Err(error) => return Some(Err(error)),
     };
-    let is_link = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::Symlink;
-    if !is_link || stat.stx_blocks != 0 {
+    let fields = StatxFlags::BASIC_STATS;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(&link, c"", flags, fields).ok()?;
+    let magic = Filesystem::that_opens_at_once(&file)?.magic();
+    if file.kind != FileType::Symlink || !has_target_in_memory(magic, &stat) || is_atime_due(&stat)
+    {
         return None;
     }
     let target = rustix::fs::readlinkat(&link, c"", Vec::new()).ok()?;
     Some(Ok(std::ffi::OsString::from_vec(target.into_bytes()).into()))
+}
+
+/// Returns true if reading a symbolic link with this metadata reads no block. ext4 has up to 59 bytes of the target in memory
+/// with the inode, and others, with inline data, in the block of the inode.
+fn has_target_in_memory(magic: u64, stat: &Statx) -> bool {
+    let is_encrypted = stat.stx_attributes.contains(StatxAttributes::ENCRYPTED);
+    let most = match magic {
+        magic::EXT4 => 59,
+        magic::XFS | magic::TMPFS => u64::MAX,
+        _ => return false,
+    };
+    !is_encrypted && stat.stx_blocks == 0 && stat.stx_size <= most
+}
+
+/// Returns true if readlinkat(2) would set the access time, which may wait for the journal: it is before the last change, or a
+/// day old (mount option `relatime`).
+fn is_atime_due(stat: &Statx) -> bool {
+    const DAY: i64 = 24 * 60 * 60;
+    let time = |it: StatxTimestamp| (it.tv_sec, it.tv_nsec);
+    let accessed = time(stat.stx_atime);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |it| it.as_secs().cast_signed());
+    accessed <= time(stat.stx_mtime) || accessed <= time(stat.stx_ctime) || now - accessed.0 >= DAY
 }
 
 /// The metadata of an open file. `None` if the filesystem might have to ask a server.
@@ -66,19 +96,20 @@ pub(super) fn of_file(handle: &Handle) -> Option<io::Result<Metadata>> {
     at_once.then(|| as_std(handle.as_fd(), File::metadata))
 }
 
-/// The file at a path relative to a directory, opened with O_PATH, and its metadata. The only error is ENOENT.
+/// The file at a path relative to a directory, opened with O_PATH. The only error is ENOENT.
 fn find(
     directory: BorrowedFd<'_>,
     path: impl Arg,
     follow: OFlags,
-) -> Option<io::Result<(OwnedFd, Statx)>> {
+) -> Option<io::Result<(OwnedFd, Known)>> {
     let file = match resolve_cached(directory, path, OFlags::PATH | follow) {
         Ok(file) => file,
         Err(Errno::NOENT) => return Some(Err(Errno::NOENT.into())),
         Err(_) => return None,
     };
-    let stat = in_memory(file.as_fd(), StatxFlags::BLOCKS).ok()?;
-    Filesystem::stats_in_memory(&Known::of(&stat)).then_some(Ok((file, stat)))
+    let known = known(file.as_fd()).ok()?;
+    // The standard library's fstat(2) of a file of overlayfs asks its lower layer, too.
+    Filesystem::opens_at_once(&known).then_some(Ok((file, known)))
 }
 
 fn of(file: &OwnedFd) -> io::Result<Metadata> {

@@ -102,8 +102,8 @@ async fn ask<T: Send + 'static>(
 }
 
 /// Reads a file that can be opened in the calling thread without blocking. The engine reads what is
-/// not cached. `None` if it cannot be opened so, or is larger than the engine's copy limit: then a
-/// worker reads it.
+/// not cached. `None` if it cannot be opened so, or is larger than the engine's copy limit, or if it may have changed
+/// while the engine has read it: then a worker reads it.
 async fn contents(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let engine = Engine::process()?;
     let read = async {
@@ -115,14 +115,16 @@ async fn contents(path: &Path) -> io::Result<Option<Vec<u8>>> {
             return Ok(None);
         }
         let file = crate::File::of(opened.into_private_handle(), engine);
-        // The file had this size after it was opened: a read of all of it need not look for the end.
+        // The file had this size after it was opened: a read of all of it at once need not look for the end.
         let done = file.read_at(Vec::with_capacity(size), 0).await;
         let Provenance {
             served_by, cached, ..
         } = done.provenance;
         let copied = (served_by == ServedBy::Caller).then_some(cached);
-        let (_, bytes) = done.into_result().map_err(as_io)?;
-        Ok(Some((bytes, copied)))
+        let (n, bytes) = done.into_result().map_err(as_io)?;
+        // The file may have been written anew while the engine read it.
+        let is_whole = copied.is_some() || file.len().is_ok_and(|size| size == n as u64);
+        Ok(is_whole.then_some((bytes, copied)))
     };
     let copied = |read: &io::Result<Option<(_, Option<usize>)>>| read.as_ref().ok()?.as_ref()?.1;
     let read = in_turn(read, copied).await?;
@@ -225,7 +227,8 @@ pub async fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
 }
 
 /// Returns the target of a symbolic link: [`std::fs::read_link`]. The result is ready at the first
-/// poll in the cases of [`metadata`], if the filesystem has stored the target in the inode.
+/// poll in the cases of [`metadata`] on ext4, xfs and tmpfs, if the filesystem has stored the target in
+/// the inode and the access time is not due (mount option `relatime`).
 ///
 /// # Errors
 /// The errors of [`std::fs::read_link`].
@@ -234,7 +237,8 @@ pub async fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
 }
 
 /// Returns these fields of the metadata of a path, following symbolic links: statx(2) (Linux 4.11).
-/// (tokio has no such function.) The result is ready at the first poll in the cases of [`metadata`].
+/// (tokio has no such function.) The result is ready at the first poll in the cases of [`metadata`], and
+/// on overlayfs if its layers are local.
 ///
 /// # Errors
 /// The errors of [`std::fs::metadata`].

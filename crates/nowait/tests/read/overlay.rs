@@ -3,6 +3,7 @@
 
 use std::ffi::CString;
 use std::fs;
+use std::future::Future;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
@@ -44,6 +45,29 @@ fn overlay_on(
 }
 
 const MIB: u64 = 1 << 20;
+
+/// A file is opened in the calling thread only if overlayfs looks at no other file.
+#[test]
+fn files_open_at_once_if_only_their_layer_is_opened() {
+    slowdisk::require!(Filesystem::Overlay.available());
+    for (option, at_once) in [(None, true), (Some("metacopy=on"), false)] {
+        let overlay = TestMount::builder(Filesystem::Overlay);
+        let overlay = match option {
+            Some(option) => overlay.option(option),
+            None => overlay,
+        };
+        let (_mount, sample) =
+            overlay_on(TestMount::builder(Filesystem::Ext4), overlay, "file", 5000);
+        // The mount is known from then on.
+        File::blocking_open(&sample.path).expect("open");
+        let is_ready = || {
+            let mut open = std::pin::pin!(File::open(&sample.path));
+            let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+            open.as_mut().poll(&mut cx).is_ready()
+        };
+        assert_eq!(is_ready(), at_once, "{option:?}");
+    }
+}
 
 /// Runs a test on a fresh overlay with a file of `size` bytes in its lower layer, in both modes and
 /// on both backends.

@@ -17,7 +17,7 @@ use crate::sys::process::PerProcess;
 use crate::sys::stat::{self, FilesystemId, Known};
 
 /// Filesystems whose regular files are opened for reading without I/O after their path is resolved, and
-/// whose fstat(2) reads memory alone. overlayfs is another one: see [`Filesystem::is_at_once`].
+/// whose fstat(2) reads memory alone. overlayfs may be another one: see [`overlay::opens_at_once`].
 const OPEN_AT_ONCE: [u64; 6] = [
     magic::BTRFS,
     magic::EXT4,
@@ -119,8 +119,8 @@ impl Filesystem {
 
     /// The filesystem of this regular file, if it can be opened for reading without waiting, after its path
     /// is resolved. That is the case on known filesystem types on which a file was opened before (the first
-    /// open may write). On other types a server may have to be asked. On overlayfs the layers must be local,
-    /// too.
+    /// open may write). On other types a server may have to be asked. On overlayfs the layers must be on one
+    /// filesystem, which must be local: see [`Known::has_nodump`].
     ///
     /// The device may have another filesystem by now: that of a FUSE server, for example. Therefore a
     /// file must have been opened on the same mount, whose ID is not used again (Linux 6.8). Before
@@ -129,10 +129,10 @@ impl Filesystem {
     pub(crate) fn that_opens_at_once(file: &Known) -> Option<Arc<Filesystem>> {
         find(|fs| {
             fs.device() == file.device
-                && (fs.is_at_once() || (file.looks_local && fs.opens_layers_at_once()))
+                && (!fs.is_overlay() || file.has_nodump)
                 && match file.mount {
-                    Some(mount) => fs.has_mount(mount),
-                    None => rustix::fs::major(file.device) != 0,
+                    Some(mount) => fs.opens_at_once_on(mount),
+                    None => fs.is_at_once() && rustix::fs::major(file.device) != 0,
                 }
         })
     }
@@ -183,27 +183,27 @@ impl Filesystem {
     /// Keeps the ID of the mount of an open file.
     fn learn_mount(&self, fd: BorrowedFd<'_>, mount: Option<u64>) {
         if let Some(mount) = mount.filter(|mount| !self.has_mount(*mount)) {
-            if self.is_overlay() {
-                self.layers_open_at_once
-                    .get_or_init(|| Box::new(overlay::opens_layers_at_once(fd)));
-            }
+            let at_once = self.is_overlay() && overlay::opens_at_once(fd, self.device());
             // Two threads may take the same place. The next open file of that mount takes another.
             let place = self.next_mount.fetch_add(1, Relaxed) % self.mounts.len();
-            self.mounts[place].store(mount, Relaxed);
+            self.mounts[place].set(mount, at_once);
         }
     }
 
     fn has_mount(&self, mount: u64) -> bool {
-        self.mounts.iter().any(|known| known.load(Relaxed) == mount)
+        self.mounts.iter().any(|known| known.is(mount))
     }
 
     fn is_at_once(&self) -> bool {
         OPEN_AT_ONCE.contains(&self.magic())
     }
 
-    /// Returns true if it is overlayfs, and finds the files in its layers before they are opened.
-    fn opens_layers_at_once(&self) -> bool {
-        self.layers_open_at_once.get().is_some_and(|it| *it)
+    /// Returns true if files of this mount can be opened without waiting.
+    fn opens_at_once_on(&self, mount: u64) -> bool {
+        match self.is_overlay() {
+            true => self.mounts.iter().any(|it| it.is_overlay_at_once(mount)),
+            false => self.is_at_once() && self.has_mount(mount),
+        }
     }
 }
 
