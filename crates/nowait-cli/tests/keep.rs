@@ -424,12 +424,12 @@ fn a_sweep_reads_again_what_was_evicted() {
     evict(&path);
     keep.reload();
     wait_cached(&path, 2 * MIB);
-    // A page that was evicted while others of the file were read again is read a third time.
+    // A page that was evicted while others of the file were read again is read a third time. The status may have one count
+    // without the other.
     wait_until("the count", || {
         let total = &keep.status()["total"];
         let number = |name: &str| total[name].as_u64().unwrap();
         let again = number("read_again_estimated");
-        assert!(number("read") <= 2 * MIB + again);
         again >= 2 * MIB && number("read") == 2 * MIB + again
     });
     assert_eq!(keep.end(), "");
