@@ -148,6 +148,7 @@ impl SurveyedFile {
 
     /// The program has opened the file once more, and has surveyed it.
     pub fn opened_again(&mut self, event: &Event, max: usize) {
+        self.is_expected = false;
         match self.is_read_ahead {
             true => self.surveyed.unite(Surveyed::opened(event), max),
             false => self.surveyed.add_opened(event, max),
