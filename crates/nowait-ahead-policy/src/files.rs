@@ -201,8 +201,9 @@ impl Files {
             return false;
         };
         state.opened += 1;
-        // A later walk does not find it again.
-        if state.opened_before < MAX_FILES
+        // A later walk does not find it again, when it was evicted.
+        if self.0.to_survey.get().is_some()
+            && state.opened_before < MAX_FILES
             && let Some(directory) = state.directories.get_mut(&file.directory)
             && directory.opened_before.insert(file.name.clone())
         {

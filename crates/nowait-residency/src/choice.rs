@@ -8,7 +8,7 @@ use crate::magic;
 use crate::mapped::{Failed, Mapped};
 use crate::sys::Errno;
 use crate::sys::page_cache::cachestat;
-use crate::sys::stat::{self, Shape};
+use crate::sys::stat;
 
 /// Filesystems whose files may be served from the pages of other files, which cachestat(2) does not
 /// count. EROFS does that if it is mounted with `inode_share` (Linux 7.0). mincore(2) is used on its
@@ -57,10 +57,7 @@ pub(crate) fn choose(fd: BorrowedFd<'_>) -> Result<SourceChoice, Errno> {
             Err(_) => {}
         }
     }
-    match believed(fd, &shape, filesystem == magic::OVERLAYFS)? {
-        Ok(mapped) => Ok(SourceChoice::Mincore(mapped)),
-        Err(reason) => Ok(SourceChoice::Unavailable(reason)),
-    }
+    believed(Mapped::new(fd, &shape, filesystem == magic::OVERLAYFS))
 }
 
 /// Chooses the source of a regular file of overlayfs that is open for reading only and had this change time before it was
@@ -73,23 +70,16 @@ pub(crate) fn choose_layered(
     changed_before: (i64, i64),
 ) -> Result<SourceChoice, Errno> {
     let shape = stat::shape(fd)?;
-    match Mapped::of_opened(fd, &shape, changed_before).map(Mapped::checked) {
-        Ok(Ok(mapped)) => Ok(SourceChoice::Mincore(mapped)),
-        Ok(Err(reason)) => Ok(SourceChoice::Unavailable(reason)),
-        Err(failed) => Ok(SourceChoice::Unavailable(failed.into())),
-    }
+    believed(Mapped::of_opened(fd, &shape, changed_before))
 }
 
 /// A mapping of the file, if mincore(2) is correct for it.
-fn believed(
-    fd: BorrowedFd<'_>,
-    shape: &Shape,
-    layered: bool,
-) -> Result<Result<Mapped, Reason>, Errno> {
-    match Mapped::new(fd, shape, layered) {
-        Ok(mapped) => Ok(mapped.checked()),
+fn believed(mapped: Result<Mapped, Failed>) -> Result<SourceChoice, Errno> {
+    match mapped.map(Mapped::checked) {
+        Ok(Ok(mapped)) => Ok(SourceChoice::Mincore(mapped)),
+        Ok(Err(reason)) => Ok(SourceChoice::Unavailable(reason)),
         Err(Failed::Map(Errno::BADF)) => Err(Errno::BADF),
-        Err(failed) => Ok(Err(failed.into())),
+        Err(failed) => Ok(SourceChoice::Unavailable(failed.into())),
     }
 }
 

@@ -298,6 +298,7 @@ fn a_walk_whose_first_files_are_opened_is_not_let_go() {
 fn a_later_walk_does_not_find_files_that_the_program_has_opened() {
     let files = within(0);
     let (directory, ids) = directory(3);
+    files.survey_before_reading(ReadAheadFiles::default());
     find(&files, &directory);
     files.opened(ids[0]);
     find(&files, &directory);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use nowait_residency::source_cache::SourceCache;
-use rustix::fs::{AtFlags, CWD, OFlags, Statx, StatxAttributes, StatxFlags};
+use rustix::fs::{CWD, OFlags, StatxAttributes, StatxFlags};
 
 use super::reopen::open_held;
 use crate::handle::Handle;
@@ -16,7 +16,7 @@ use crate::policy::mode::Mode;
 use crate::sys::Errno;
 use crate::sys::reopen::Descriptors;
 use crate::sys::resolve::resolve_cached;
-use crate::sys::stat::{Known, MNT_ID_UNIQUE, in_memory};
+use crate::sys::stat::{Known, MNT_ID_UNIQUE, in_memory, statx};
 
 /// A regular file that is open for reading, and nothing else.
 pub(crate) struct Opened {
@@ -85,9 +85,9 @@ struct Found {
     filesystem: Arc<Filesystem>,
 }
 
-/// Opens a file for reading in the calling thread, if that does not block. Returns `None` if it might block or has failed: then the engine opens the file and
-/// returns the error. The one error that is returned is ENOENT, if the kernel's cache of names says
-/// so.
+/// Opens a file for reading in the calling thread, if that does not block. Returns `None` if it might
+/// block or has failed: then the engine opens the file and returns the error. The one error that is
+/// returned is ENOENT, if the kernel's cache of names says so.
 ///
 /// The kernel resolves the path from its caches or fails (`RESOLVE_CACHED`, openat2(2), Linux
 /// 5.12). That is not sufficient: opening a FIFO waits for its other end, and opening a device or a
@@ -133,7 +133,8 @@ pub(crate) fn open_cached_regular(
         Ok(found) => found,
         Err(errno) => return Some(Err(errno)),
     };
-    let metadata = statx(&found.held, StatxFlags::BASIC_STATS | MNT_ID_UNIQUE).ok()?;
+    let fields = StatxFlags::BASIC_STATS | MNT_ID_UNIQUE;
+    let metadata = statx(found.held.as_fd(), fields).ok()?;
     let by_path = |flags| resolve_cached(CWD, path, flags);
     let flags = OFlags::RDONLY | OFlags::NONBLOCK;
     let fd = open_held(&found.held, flags, descriptors, by_path).ok()?;
@@ -168,12 +169,7 @@ fn find(path: &Path) -> Option<Result<Found, Errno>> {
 /// The residency source of a file of overlayfs that is opened next.
 fn layers(held: &OwnedFd) -> Option<SourceCache> {
     let now = SystemTime::now();
-    let stat = statx(held, StatxFlags::CTIME).ok()?;
+    let stat = statx(held.as_fd(), StatxFlags::CTIME).ok()?;
     let changed = (stat.stx_ctime.tv_sec, i64::from(stat.stx_ctime.tv_nsec));
     Some(SourceCache::of_layered(changed, now))
-}
-
-fn statx(held: &OwnedFd, fields: StatxFlags) -> Result<Statx, Errno> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    rustix::fs::statx(held, c"", flags, fields)
 }

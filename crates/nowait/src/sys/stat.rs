@@ -111,8 +111,13 @@ impl Known {
 /// The type of a file, its device and its mount, as far as they are known without asking a server (statx(2)). Local
 /// filesystems fill in other fields, too. SMB waits until changed data is written, if it is asked for the size or the times.
 pub(crate) fn in_memory(fd: BorrowedFd<'_>) -> Result<Statx, Errno> {
+    statx(fd, StatxFlags::TYPE | MNT_ID_UNIQUE)
+}
+
+/// These fields of the metadata of a file, as far as they are known without asking a server.
+pub(crate) fn statx(fd: BorrowedFd<'_>, fields: StatxFlags) -> Result<Statx, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    rustix::fs::statx(fd, c"", flags, StatxFlags::TYPE | MNT_ID_UNIQUE)
+    rustix::fs::statx(fd, c"", flags, fields)
 }
 
 /// Queries the type of a file, its device and its mount, as far as they are known without asking a server.

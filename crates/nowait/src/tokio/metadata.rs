@@ -9,9 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nowait_residency::magic;
-use rustix::fs::{
-    AtFlags, CWD, FileType, OFlags, Statx, StatxAttributes, StatxFlags, StatxTimestamp,
-};
+use rustix::fs::{CWD, FileType, OFlags, Statx, StatxAttributes, StatxFlags, StatxTimestamp};
 use rustix::path::Arg;
 
 use super::budget::in_turn;
@@ -19,7 +17,7 @@ use crate::handle::Handle;
 use crate::kernel::filesystem::Filesystem;
 use crate::sys::Errno;
 use crate::sys::resolve::resolve_cached;
-use crate::sys::stat::{Known, as_std, known};
+use crate::sys::stat::{Known, as_std, known, statx};
 
 /// Asks for metadata within the task's cooperative budget.
 pub(super) async fn at_once<M>(
@@ -55,9 +53,7 @@ pub(super) fn target(path: &Path) -> Option<io::Result<PathBuf>> {
         Ok(found) => found,
         Err(error) => return Some(Err(error)),
     };
-    let fields = StatxFlags::BASIC_STATS;
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(&link, c"", flags, fields).ok()?;
+    let stat = statx(link.as_fd(), StatxFlags::BASIC_STATS).ok()?;
     let magic = Filesystem::that_opens_at_once(&file)?.magic();
     if file.kind != FileType::Symlink || !has_target_in_memory(magic, &stat) || is_atime_due(&stat)
     {

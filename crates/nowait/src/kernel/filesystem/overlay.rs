@@ -2,7 +2,9 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{AtFlags, StatxFlags, major, minor};
+use rustix::fs::{StatxFlags, major, minor};
+
+use crate::sys::stat::statx;
 
 /// Returns true if the overlayfs of this open file opens regular files without waiting for more than the filesystem of the
 /// file. `device` is the `st_dev` of the file.
@@ -15,8 +17,7 @@ use rustix::fs::{AtFlags, StatxFlags, major, minor};
 ///
 /// The options are those of the mount: see proc_pid_mountinfo(5). Defaults of the module are not among them.
 pub(super) fn opens_at_once(fd: BorrowedFd<'_>, device: u64) -> bool {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let Ok(stat) = rustix::fs::statx(fd, c"", flags, StatxFlags::MNT_ID) else {
+    let Ok(stat) = statx(fd, StatxFlags::MNT_ID) else {
         return false;
     };
     let Ok(mounts) = std::fs::read("/proc/self/mountinfo") else {
