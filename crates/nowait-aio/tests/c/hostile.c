@@ -2,6 +2,7 @@
 #include "check.h"
 #include <sched.h>
 #include <setjmp.h>
+#include <stdatomic.h>
 
 static char buf[65536];
 
@@ -276,7 +277,7 @@ static void uses(void)
 	CHECK(aio_read(&r) == 0 && wait_for(&r) == 0 && aio_return(&r) == 4096);
 }
 
-static volatile sig_atomic_t forks;
+static atomic_int forks;
 
 static void forks_when_notified(union sigval value)
 {
