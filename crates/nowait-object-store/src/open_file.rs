@@ -12,8 +12,9 @@ use futures_util::Stream;
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
 use nix::unistd::{AccessFlags, faccessat};
 use nowait::mapping::Budget;
-use nowait::op::Statx;
-use nowait::{BufResult, Engine, File, Metadata, OpenOptions, ReadAt, StatxMask};
+use nowait::{
+    BufResult, Engine, File, Metadata, OpenOptions, OpenedFile, Provenance, ReadAt, StatxMask,
+};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 
 use crate::error::{Error, errno};
@@ -47,6 +48,22 @@ pub(crate) struct OpenFile {
     counters: Arc<Counters>,
 }
 
+/// An open file, with what was found out when it was opened or compared with its path.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) file: Arc<OpenFile>,
+    /// The metadata now.
+    pub(crate) metadata: Metadata,
+    pub(crate) contents: Option<Contents>,
+}
+
+/// All bytes of a file, which the worker that has opened it has read, too.
+#[derive(Clone, Debug)]
+pub(crate) struct Contents {
+    bytes: Bytes,
+    provenance: Provenance,
+}
+
 /// The attributes that differ if a path refers to another file, or the file has changed.
 #[derive(Debug, PartialEq, Eq)]
 struct Identity {
@@ -70,8 +87,8 @@ impl Identity {
 }
 
 impl OpenFile {
-    /// Opens the file at `path`, and returns its metadata. No thread waits. With a budget, bytes
-    /// are borrowed from a mapping.
+    /// Opens the file at `path`. No thread waits. If a worker opens it, the worker also reads it, if it has at most
+    /// `small` bytes. With a budget, bytes are borrowed from a mapping.
     ///
     /// # Errors
     /// As [`Error::open`]; [`Error::NotFound`] if it is not a regular file, which is then not
@@ -79,27 +96,23 @@ impl OpenFile {
     pub(crate) async fn open(
         engine: &Engine,
         path: PathBuf,
+        small: u64,
         budget: Option<&Budget>,
         counters: &Arc<Counters>,
-    ) -> Result<(OpenFile, Metadata), Error> {
+    ) -> Result<Opened, Error> {
         let mut options = OpenOptions::new();
         options.read(true).regular(true).engine(engine);
-        let opened = options.open(&path).await;
-        let file = opened.map_err(|e| Error::open_object(&path, e))?;
+        let opened = options.open_and_read(&path, small).await;
+        let OpenedFile {
+            file,
+            metadata,
+            contents,
+            provenance,
+            ..
+        } = opened.map_err(|e| Error::open_object(&path, e))?;
         counters.open();
         let local = file.handle().filesystem().name();
         let local = local.is_some_and(|name| LOCAL.contains(&name));
-        let metadata = if local {
-            stat(&file)
-        } else {
-            let done = engine.run(Statx::of(file.handle(), StatxMask::BASIC_STATS));
-            let done = done.await;
-            done.result
-                .map(|_| done.op.metadata())
-                .map_err(errno)
-                .and_then(|metadata| metadata.ok_or(io::ErrorKind::Other.into()))
-        };
-        let metadata = metadata.map_err(|source| Error::open(&path, source))?;
         let budget = budget.filter(|_| local);
         let file = OpenFile {
             cacheable: local,
@@ -109,7 +122,14 @@ impl OpenFile {
             identity: Identity::of(&metadata),
             counters: counters.clone(),
         };
-        Ok((file, metadata))
+        Ok(Opened {
+            file: Arc::new(file),
+            metadata,
+            contents: contents.map(|bytes| Contents {
+                bytes: bytes.into(),
+                provenance,
+            }),
+        })
     }
 
     /// Returns true if [`current`](OpenFile::current) can be asked: for files on local filesystems.
@@ -186,9 +206,21 @@ impl OpenFile {
         }
     }
 
+    /// The bytes of a range of the contents that were read when the file was opened.
+    fn part(&self, contents: Option<&Contents>, range: &Range<u64>) -> Option<Bytes> {
+        let offset = |at: u64| usize::try_from(at).ok();
+        let (start, end) = (offset(range.start)?, offset(range.end)?);
+        let Contents { bytes, provenance } = contents?;
+        if end > bytes.len() {
+            return None;
+        }
+        self.counters.read_at_open(end - start, *provenance);
+        Some(bytes.slice(start..end))
+    }
+
     /// Reads several ranges of a file that had `len` bytes just now. Ranges that are close to each
     /// other are one read. The calling thread reads those that are cached, and the engine reads all
-    /// others at the same time.
+    /// others at the same time. `contents` is that of [`Opened`].
     ///
     /// # Errors
     /// If a range ends after the end of the file, or before its start.
@@ -196,6 +228,7 @@ impl OpenFile {
         &self,
         ranges: &[Range<u64>],
         len: u64,
+        contents: Option<&Contents>,
     ) -> Result<Vec<Bytes>, Error> {
         for range in ranges {
             let (start, end) = (range.start, range.end);
@@ -210,7 +243,7 @@ impl OpenFile {
         let mut parts = vec![Bytes::new(); joined.len()];
         let mut missed = FuturesUnordered::new();
         for (part, range) in joined.iter().enumerate() {
-            if let Some(bytes) = self.borrow(range) {
+            if let Some(bytes) = self.part(contents, range).or_else(|| self.borrow(range)) {
                 parts[part] = bytes;
                 continue;
             }
@@ -229,25 +262,28 @@ impl OpenFile {
     }
 
     /// Reads a range as a stream of chunks. The descriptor is open until the stream ends or is
-    /// dropped.
+    /// dropped. `contents` is that of [`Opened`].
     pub(crate) fn stream(
         self: Arc<OpenFile>,
         range: Range<u64>,
+        contents: Option<Contents>,
     ) -> impl Stream<Item = Result<Bytes, Error>> + Send + 'static {
-        stream::try_unfold((self, range), |(file, rest)| async move {
+        let begun = (self, range, contents);
+        stream::try_unfold(begun, |(file, rest, contents)| async move {
             if rest.is_empty() {
                 return Ok(None);
             }
             let end = rest.end.min(rest.start.saturating_add(CHUNK));
             let chunk = rest.start..end;
-            let bytes = match file.borrow(&chunk) {
+            let known = file.part(contents.as_ref(), &chunk);
+            let bytes = match known.or_else(|| file.borrow(&chunk)) {
                 Some(bytes) => bytes,
                 None => {
                     let read = file.begin(&chunk)?.await;
                     file.end(&chunk, read)?
                 }
             };
-            Ok(Some((bytes, (file, end..rest.end))))
+            Ok(Some((bytes, (file, end..rest.end, contents))))
         })
     }
 }

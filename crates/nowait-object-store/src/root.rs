@@ -6,12 +6,12 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+use nowait::Engine;
 use nowait::mapping::Budget;
-use nowait::{Engine, Metadata};
 
 use crate::error::Error;
 use crate::location;
-use crate::open_file::OpenFile;
+use crate::open_file::{OpenFile, Opened};
 use crate::open_files::OpenFiles;
 use crate::stats::{Counters, Stats};
 
@@ -74,29 +74,35 @@ impl Root {
         location::object_path(&self.path, location)
     }
 
-    /// The open file of an object, and its metadata now.
+    /// The open file of an object.
     ///
     /// A file that is open already is taken if it is still the one at its path. Otherwise the path
-    /// is opened, in the calling thread if it is cached, or else by the engine.
+    /// is opened, in the calling thread if it is cached, or else by a worker, which also reads an object of at
+    /// most `small` bytes.
     pub(crate) async fn open(
         &self,
         engine: &Engine,
         location: &str,
-    ) -> Result<(Arc<OpenFile>, Metadata), Error> {
+        small: u64,
+    ) -> Result<Opened, Error> {
         if let Some(file) = self.files.get(location) {
             if let Some(metadata) = file.current() {
-                return Ok((file, metadata));
+                return Ok(Opened {
+                    file,
+                    metadata,
+                    contents: None,
+                });
             }
             self.files.remove(location);
         }
         let path = self.object_path(location)?;
-        let open = || OpenFile::open(engine, path.clone(), self.budget.get(), &self.counters);
-        let (file, metadata) = self.with_room(engine, open).await?;
-        let file = Arc::new(file);
-        if file.is_cacheable() {
-            self.files.insert(location, &file);
+        let (budget, counters) = (self.budget.get(), &self.counters);
+        let open = || OpenFile::open(engine, path.clone(), small, budget, counters);
+        let opened = self.with_room(engine, open).await?;
+        if opened.file.is_cacheable() {
+            self.files.insert(location, &opened.file);
         }
-        Ok((file, metadata))
+        Ok(opened)
     }
 
     /// Makes a blocking call in a worker that opens files before it changes anything. The call is

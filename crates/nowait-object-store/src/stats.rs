@@ -73,6 +73,19 @@ impl Counters {
         !missed
     }
 
+    /// Counts a read of `n` bytes of a file that the worker that has opened it has read to its end. All of the file has one
+    /// origin.
+    pub(crate) fn read_at_open(&self, n: usize, whole: Provenance) {
+        let mut part = Provenance::default();
+        let count = match whole {
+            Provenance { unknown: 1.., .. } => &mut part.unknown,
+            Provenance { device: 1.., .. } => &mut part.device,
+            _ => &mut part.cached,
+        };
+        *count = n;
+        self.read(part);
+    }
+
     pub(crate) fn stats(&self, open_descriptors: usize) -> Stats {
         Stats {
             hits: self.hits.load(Relaxed),

@@ -23,6 +23,7 @@ use super::object_store::{
 use super::{get_result, list_result, put_result, quoted};
 use crate::durable::Sync;
 use crate::listing::Listed;
+use crate::open_file::Opened;
 use crate::root::{Root, process_engine};
 use crate::staged::{Replace, Staged};
 use crate::stats::Stats;
@@ -30,6 +31,9 @@ use crate::{change, listing, location, object};
 
 /// The name of the store in errors.
 const STORE: &str = "NowaitFileSystem";
+
+/// The most bytes of an object that the worker that opens it reads, too.
+const SMALL: u64 = 64 << 10;
 
 /// The number of objects that are deleted at the same time.
 const DELETIONS: usize = 10;
@@ -252,23 +256,36 @@ impl ObjectStore for NowaitFileSystem {
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         consume_budget().await;
-        let opened = self.root.open(&self.engine()?, location.as_ref()).await;
-        let (file, metadata) = opened?;
+        let small = if options.head { 0 } else { SMALL };
+        let engine = self.engine()?;
+        let opened = self.root.open(&engine, location.as_ref(), small);
+        let Opened {
+            file,
+            metadata,
+            contents,
+        } = opened.await?;
         let meta = object_meta(location.clone(), &metadata);
         options.check_preconditions(&meta)?;
         let range = match options.range {
             Some(range) => range.as_range(meta.size).map_err(generic)?,
             None => 0..meta.size,
         };
-        let bytes = file.stream(range.clone()).map_err(Error::from).boxed();
+        let bytes = file.stream(range.clone(), contents);
+        let bytes = bytes.map_err(Error::from).boxed();
         Ok(get_result(GetResultPayload::Stream(bytes), meta, range))
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
         consume_budget().await;
-        let opened = self.root.open(&self.engine()?, location.as_ref()).await;
-        let (file, metadata) = opened?;
-        Ok(file.read_ranges(ranges, metadata.len()).await?)
+        let engine = self.engine()?;
+        let opened = self.root.open(&engine, location.as_ref(), SMALL);
+        let Opened {
+            file,
+            metadata,
+            contents,
+        } = opened.await?;
+        let read = file.read_ranges(ranges, metadata.len(), contents.as_ref());
+        Ok(read.await?)
     }
 
     fn delete_stream(

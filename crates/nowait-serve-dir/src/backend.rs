@@ -9,6 +9,9 @@ use tower_http::services::fs::Backend;
 use crate::file::File;
 use crate::metadata::{FIELDS, Metadata};
 
+/// The most bytes of a file that the worker that opens it reads, too.
+const SMALL: u64 = 64 << 10;
+
 /// A [`Backend`] of `ServeDir` that reads files with [`nowait::tokio`], on the process's engine.
 ///
 /// ```
@@ -38,7 +41,10 @@ impl Backend for NowaitBackend {
     type MetadataFuture = Answer<Metadata>;
 
     fn open(&self, path: PathBuf) -> Answer<File> {
-        Box::pin(async move { Ok(File::new(nowait::tokio::File::open(path).await?)) })
+        Box::pin(async move {
+            let (file, metadata) = nowait::tokio::File::open_and_read(path, SMALL).await?;
+            Ok(File::new(file, Metadata::new(metadata)))
+        })
     }
 
     fn metadata(&self, path: PathBuf) -> Answer<Metadata> {

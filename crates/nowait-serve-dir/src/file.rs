@@ -1,21 +1,29 @@
 //! An open file of a response: its metadata, and the stream of its bytes.
 
+use std::future::Ready;
 use std::io::{self, SeekFrom};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{self, Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncSeek, ReadBuf};
-use tower_http::services::fs;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeek, ReadBuf, Take};
+use tower_http::services::fs::{self, Metadata as _};
 
-use crate::metadata::{FIELDS, Metadata};
+use crate::metadata::Metadata;
 
 /// A file that [`NowaitBackend`](crate::NowaitBackend) has opened: a [`nowait::tokio::File`].
+///
+/// Its stream ends at the size in its metadata, which is the length of the response, and is not read for the end of
+/// the file. So a file that grows makes no response longer.
 #[derive(Debug)]
-pub struct File(nowait::tokio::File);
+pub struct File {
+    file: Take<nowait::tokio::File>,
+    metadata: Metadata,
+}
 
 impl File {
-    pub(crate) fn new(file: nowait::tokio::File) -> File {
-        File(file)
+    pub(crate) fn new(file: nowait::tokio::File, metadata: Metadata) -> File {
+        let file = file.take(metadata.len());
+        File { file, metadata }
     }
 }
 
@@ -25,25 +33,28 @@ impl AsyncRead for File {
         cx: &mut Context<'_>,
         dst: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, dst)
+        Pin::new(&mut self.file).poll_read(cx, dst)
     }
 }
 
 impl AsyncSeek for File {
     fn start_seek(mut self: Pin<&mut Self>, to: SeekFrom) -> io::Result<()> {
-        Pin::new(&mut self.0).start_seek(to)
+        Pin::new(self.file.get_mut()).start_seek(to)
     }
 
     fn poll_complete(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
-        Pin::new(&mut self.0).poll_complete(cx)
+        let position = task::ready!(Pin::new(self.file.get_mut()).poll_complete(cx))?;
+        let left = self.metadata.len().saturating_sub(position);
+        self.file.set_limit(left);
+        Poll::Ready(Ok(position))
     }
 }
 
 impl fs::File for File {
     type Metadata = Metadata;
-    type MetadataFuture<'a> = Pin<Box<dyn Future<Output = io::Result<Metadata>> + Send + 'a>>;
+    type MetadataFuture<'a> = Ready<io::Result<Metadata>>;
 
     fn metadata(&self) -> Self::MetadataFuture<'_> {
-        Box::pin(async move { Ok(Metadata::new(self.0.statx(FIELDS).await?)) })
+        std::future::ready(Ok(self.metadata))
     }
 }

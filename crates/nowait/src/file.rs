@@ -8,6 +8,7 @@
 mod close;
 mod keep_cache;
 mod open;
+mod open_and_read;
 mod open_cached;
 mod open_regular;
 mod read_at;
@@ -22,6 +23,9 @@ use std::sync::Arc;
 
 pub use close::Close;
 pub use open::{Open, OpenOptions};
+pub use open_and_read::OpenedFile;
+#[cfg(feature = "tokio")]
+pub(crate) use open_and_read::with_contents;
 pub use read_at::ReadAt;
 pub use reopen::reopen;
 pub use sync::SyncFile;

@@ -264,7 +264,8 @@ impl Handle {
     }
 
     /// The same open file, whose descriptor has O_NONBLOCK. The flag is cleared before a ring uses the file. The
-    /// handle must not have clones yet, and is not given to the program, which would see the flag.
+    /// handle must not have clones yet. [`clear_nonblocking`](Handle::clear_nonblocking) must be called before the
+    /// program gets the descriptor.
     #[cfg(feature = "tokio")]
     pub(crate) fn opened_nonblocking(mut self) -> Handle {
         if let Some(inner) = Arc::get_mut(&mut self.0) {
@@ -301,15 +302,26 @@ impl Handle {
     /// wrong offset.
     #[inline]
     pub(crate) fn fits_ring(&self) -> bool {
-        self.0.fits_ring
-            && (!self.0.opened_nonblocking.load(Relaxed) || self.clear_nonblock().is_ok())
+        self.0.fits_ring && self.clear_nonblocking().is_ok()
     }
 
-    /// Clears the O_NONBLOCK with which the descriptor was opened.
+    /// Clears O_NONBLOCK, if the descriptor was opened with it.
+    #[inline]
+    pub(crate) fn clear_nonblocking(&self) -> Result<(), Errno> {
+        match self.0.opened_nonblocking.load(Relaxed) {
+            true => self.clear_nonblocking_once(),
+            false => Ok(()),
+        }
+    }
+
     #[cold]
-    fn clear_nonblock(&self) -> Result<(), Errno> {
-        rustix::fs::fcntl_setfl(&self.0.fd, OFlags::empty())?;
-        self.0.opened_nonblocking.store(false, Relaxed);
+    fn clear_nonblocking_once(&self) -> Result<(), Errno> {
+        // A second call would clear flags that the program has set after the first one.
+        let _once = lock(&self.0.poll_lock);
+        if self.0.opened_nonblocking.load(Relaxed) {
+            rustix::fs::fcntl_setfl(&self.0.fd, OFlags::empty())?;
+            self.0.opened_nonblocking.store(false, Relaxed);
+        }
         Ok(())
     }
 

@@ -160,7 +160,7 @@ pub use buffer::{IoBuf, IoBufExt, IoBufMut};
 pub use engine::Engine;
 pub use engine::completion::{BufResult, Completion, Ticket};
 pub use error::{Error, ErrorKind, Result};
-pub use file::{Close, File, Open, OpenOptions, ReadAt, SyncFile, WriteAt, reopen};
+pub use file::{Close, File, Open, OpenOptions, OpenedFile, ReadAt, SyncFile, WriteAt, reopen};
 pub use handle::Handle;
 pub use kernel::alignment::{Alignment, AtomicWrites};
 pub use kernel::flags::RwFlags;

@@ -14,6 +14,7 @@ mod cached;
 pub(crate) mod path;
 pub(crate) mod plan;
 pub(crate) mod start;
+pub(crate) mod to_end;
 mod without_engine;
 
 use std::os::fd::AsFd;

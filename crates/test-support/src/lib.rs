@@ -1,5 +1,6 @@
 //! Helpers of the tests of all crates.
 
+pub mod calls;
 pub mod limit;
 pub mod opens;
 pub mod pages;

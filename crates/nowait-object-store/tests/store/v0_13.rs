@@ -11,6 +11,8 @@ use object_store_0_13 as object_store;
 /// The quotes of entity tags.
 const QUOTE: &str = "";
 
+#[path = "calls.rs"]
+mod calls;
 #[path = "changes.rs"]
 mod changes;
 #[path = "durable.rs"]

@@ -1,6 +1,7 @@
 //! Everything that `ServeDir` documents, on tokio's backend and on nowait's: the same tests run on both.
 
 mod at_once;
+mod calls;
 mod changes;
 mod limits;
 mod paths;

@@ -19,6 +19,7 @@ use crate::engine::completion::Completion;
 use crate::engine::{Engine, OpFuture, SpawnBlocking};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
+use crate::metadata::Metadata;
 use crate::op::{Kind, Op, Openat2};
 use crate::policy::mode::Mode;
 use crate::sys::Errno;
@@ -219,8 +220,12 @@ impl OpenOptions {
     /// # Errors
     /// The errors of open(2), with the path; or an error if no engine can be created.
     pub fn blocking_open(&self, path: impl AsRef<Path>) -> Result<File> {
-        let path: Arc<Path> = path.as_ref().into();
         let engine = self.on()?;
+        let handle = self.blocking_handle(path.as_ref().into(), &engine)?;
+        self.take_in(handle, engine)
+    }
+
+    pub(super) fn blocking_handle(&self, path: Arc<Path>, engine: &Engine) -> Result<Handle> {
         let failed = |errno| Error::os("open", errno).on(Some(&path));
         let flags = self.flags().map_err(failed)?;
         let fd = if self.regular {
@@ -229,10 +234,7 @@ impl OpenOptions {
             let open = || rustix::fs::open(&*path, flags, self.permissions());
             retry::interrupted(open).map_err(failed)?
         };
-        self.take_in(
-            Handle::with(fd, Some(path), Some(self.mode_on(&engine)))?,
-            engine,
-        )
+        Handle::with(fd, Some(path), Some(self.mode_on(engine)))
     }
 
     /// Returns true if no option except `read` is set.
@@ -240,11 +242,33 @@ impl OpenOptions {
         self.flags() == Ok(OFlags::RDONLY | OFlags::CLOEXEC)
     }
 
-    fn mode_on(&self, engine: &Engine) -> Mode {
+    /// Returns true if an ordinary read of the file may do what its own reads do.
+    pub(super) fn reads_cached_bytes(&self) -> bool {
+        self.read && !self.direct && !self.keep_cache
+    }
+
+    /// Opens a file in the calling thread, if these options permit it and it does not block. Returns its basic
+    /// metadata, too.
+    pub(super) fn open_cached(&self, path: &Arc<Path>) -> Result<Option<(File, Metadata)>> {
+        if !self.only_reads() {
+            return Ok(None);
+        }
+        let failed = |errno| Error::os("open", errno);
+        let Some(opened) = open_cached(path).transpose().map_err(failed)? else {
+            return Ok(None);
+        };
+        let engine = self.on()?;
+        let (metadata, mode) = (opened.metadata, self.mode_on(&engine));
+        let handle = opened.into_handle(Some(path.clone()), Some(mode));
+        let file = self.take_in(handle.map_err(failed)?, engine)?;
+        Ok(Some((file, metadata)))
+    }
+
+    pub(super) fn mode_on(&self, engine: &Engine) -> Mode {
         self.cache_mode.unwrap_or(engine.policy().mode)
     }
 
-    fn take_in(&self, mut handle: Handle, engine: Engine) -> Result<File> {
+    pub(super) fn take_in(&self, mut handle: Handle, engine: Engine) -> Result<File> {
         if self.unaligned {
             handle = handle.with_unaligned_reads();
         }
@@ -255,7 +279,7 @@ impl OpenOptions {
         Ok(file)
     }
 
-    fn on(&self) -> Result<Engine> {
+    pub(super) fn on(&self) -> Result<Engine> {
         self.engine.clone().map_or_else(Engine::process, Ok)
     }
 
@@ -355,14 +379,8 @@ impl Open {
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<File>> {
         let options = &self.options;
         if matches!(self.state, Opening::New) {
-            if options.only_reads()
-                && let Some(Ok(opened)) = open_cached(&self.path)
-            {
-                let engine = options.on()?;
-                let mode = Some(options.mode_on(&engine));
-                let handle = opened.into_handle(Some(self.path.clone()), mode);
-                let handle = handle.map_err(|errno| Error::os("open", errno))?;
-                return Poll::Ready(options.take_in(handle, engine));
+            if let Some((file, _)) = options.open_cached(&self.path)? {
+                return Poll::Ready(Ok(file));
             }
             self.state = self.begin()?;
         }

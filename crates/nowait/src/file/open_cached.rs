@@ -1,6 +1,7 @@
 //! Opening a file in the calling thread, if that does not block.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -23,9 +24,8 @@ pub(crate) struct Opened {
     /// O_NONBLOCK is set. Rings honour it.
     fd: OwnedFd,
     file: Known,
-    /// The size after the file was opened.
-    #[cfg(feature = "tokio")]
-    pub(crate) size: u64,
+    /// The basic metadata after the file was opened.
+    pub(crate) metadata: Metadata,
     filesystem: Arc<Filesystem>,
     /// See [`Handle::with_layers`].
     layers: Option<SourceCache>,
@@ -56,7 +56,8 @@ impl Opened {
 
 #[cfg(feature = "tokio")]
 impl Opened {
-    /// The same, for a handle that is not given to the program. No call is made.
+    /// The same, for a handle whose descriptor the program does not get, or not yet: see
+    /// [`Handle::opened_nonblocking`]. No call is made.
     pub(crate) fn into_private_handle(self) -> Handle {
         self.handle(None, None).opened_nonblocking()
     }
@@ -108,15 +109,14 @@ pub(crate) fn open_cached(path: &Path) -> Option<Result<Opened, Errno>> {
     let layers = is_layered.then(|| layers(&found.held)).flatten();
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let fd = resolve_cached(CWD, path, flags).ok()?;
-    let opened = rustix::fs::fstat(&fd).ok()?;
-    if (opened.st_dev, opened.st_ino) != (found.file.device, found.inode) {
+    let metadata = Metadata::new(statx(fd.as_fd(), StatxFlags::BASIC_STATS).ok()?);
+    if (metadata.dev(), metadata.ino()) != (found.file.device, found.inode) {
         return None;
     }
     Some(Ok(Opened {
         fd,
         file: found.file,
-        #[cfg(feature = "tokio")]
-        size: opened.st_size.cast_unsigned(),
+        metadata,
         filesystem: found.filesystem,
         layers,
     }))

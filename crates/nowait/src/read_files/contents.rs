@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::file::{hold_regular, open_cached_regular, open_held_regular};
 use crate::kernel::filesystem::Filesystem;
 use crate::metadata::Metadata;
+use crate::read::to_end::{room, to_end};
 use crate::read::{self, Cached};
 use crate::sys::Errno;
 use crate::sys::cast::to_usize;
@@ -26,9 +27,6 @@ use crate::sys::reopen::Descriptors;
 use crate::sys::retry;
 use nowait_residency::windows::{FileWindows, Span, Use};
 use nowait_residency::{Answer, Probe};
-
-/// The memory for a file of unknown size, to begin with.
-const FIRST: usize = 4096;
 
 /// A file that was read: its path, its contents and its metadata.
 #[derive(Clone)]
@@ -174,7 +172,8 @@ fn whole(
     drop(held);
     Filesystem::remember(fd.as_fd(), &metadata.known());
     let _kept = keep_cache.then(|| UncachedFile::begin(&fd, size)).flatten();
-    let bytes = to_end(&fd, size, reserved).map_err(failed)?;
+    let spare = |bytes: &mut Vec<u8>| rustix::io::read(&fd, rustix::buffer::spare_capacity(bytes));
+    let bytes = to_end(size, reserved, spare).map_err(failed)?;
     Ok(bytes.map(|bytes| (bytes, metadata)))
 }
 
@@ -226,37 +225,6 @@ fn open(path: &Path, held: &OwnedFd, descriptors: &Descriptors) -> Result<OwnedF
         Err(Errno::AGAIN) => open(OFlags::RDONLY),
         other => other,
     }
-}
-
-/// Reads to the end of the file, or returns the memory that the file needs: it has grown, or its
-/// size was not known.
-fn to_end(fd: &OwnedFd, size: u64, reserved: u64) -> Result<Result<Vec<u8>, u64>, Errno> {
-    // One more byte, so that the last read is short.
-    let mut bytes = room(if size == 0 { FIRST } else { to_usize(size) })?;
-    loop {
-        let so_far = bytes.len() as u64;
-        if so_far > reserved {
-            return Ok(Err(so_far.saturating_mul(2)));
-        }
-        if bytes.len() == bytes.capacity() {
-            let more = bytes.try_reserve(bytes.len());
-            more.map_err(|_| Errno::NOMEM)?;
-        }
-        let asked = bytes.capacity() - bytes.len();
-        let spare = || rustix::io::read(fd, rustix::buffer::spare_capacity(&mut bytes));
-        let n = retry::interrupted(spare)?;
-        // A short read is the end of the file only if the size says so: procfs returns less before.
-        if n == 0 || (n < asked && bytes.len() as u64 == size) {
-            return Ok(Ok(bytes));
-        }
-    }
-}
-
-/// Memory for a file of this size, and one byte more.
-fn room(size: usize) -> Result<Vec<u8>, Errno> {
-    let mut bytes = Vec::new();
-    let room = bytes.try_reserve_exact(size.saturating_add(1));
-    room.map(|()| bytes).map_err(|_| Errno::NOMEM)
 }
 
 const NAME: &str = "read_files";

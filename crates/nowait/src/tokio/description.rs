@@ -93,6 +93,8 @@ impl Description {
         if !self.is_given_out.load(Ordering::Relaxed) {
             self.is_given_out.store(true, Ordering::Relaxed);
         }
+        // A regular file is read and written in the same way if this fails.
+        let _ = self.handle.clear_nonblocking();
     }
 
     fn is_private(self: &Arc<Description>) -> bool {
@@ -114,14 +116,15 @@ impl Description {
 
     /// Moves the position after a read of `n` bytes at `at`, where it was. If the descriptor was
     /// given out meanwhile, it moves only a position that no other holder has moved. A forked child
-    /// moves none.
-    pub(super) fn advance(&self, engine: &Engine, at: u64, n: usize) -> std::io::Result<()> {
+    /// moves none. Returns true if it was moved.
+    pub(super) fn advance(&self, engine: &Engine, at: u64, n: usize) -> std::io::Result<bool> {
         let is_ours =
             !self.is_given_out.load(Ordering::Relaxed) || rustix::fs::tell(&self.handle) == Ok(at);
-        if n > 0 && is_ours && engine.check_process("read").is_ok() {
+        let moves = n > 0 && is_ours && engine.check_process("read").is_ok();
+        if moves {
             rustix::fs::seek(&self.handle, SeekFrom::Start(at + n as u64))?;
         }
-        Ok(())
+        Ok(moves)
     }
 
     /// Makes a call that does not wait for a device, unless the position lock is known or suspected

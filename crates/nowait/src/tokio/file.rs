@@ -93,9 +93,11 @@ impl File {
         File::of(Handle::of_any(std.into()), true)
     }
 
-    /// A newly opened descriptor on an engine.
-    pub(super) fn on(handle: Handle, engine: Engine) -> File {
-        let file = File::of(handle, false);
+    /// A newly opened descriptor on an engine, with the contents of the file, if they were read. Otherwise they are
+    /// empty.
+    pub(super) fn on(handle: Handle, engine: Engine, contents: Vec<u8>) -> File {
+        let mut file = File::of(handle, false);
+        *file.stream.get_mut() = Stream::with_contents(&file.description, contents);
         let _ = file
             .on
             .set(Box::new(crate::File::of(file.handle.clone(), engine)));

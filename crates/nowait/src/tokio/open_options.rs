@@ -5,11 +5,13 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::budget::in_turn;
+use super::error::as_io;
 use super::file::File;
 use super::worker::on_worker;
 use crate::engine::Engine;
-use crate::file::open_cached;
+use crate::file::{open_cached, with_contents};
 use crate::handle::Handle;
+use crate::metadata::Metadata;
 
 /// Options for opening a file: `tokio::fs::OpenOptions`, with the rules of
 /// [`std::fs::OpenOptions`].
@@ -119,14 +121,15 @@ impl OpenOptions {
         if self.reads && !self.more {
             let open = async { open_cached(path.as_ref()) };
             if let Some(opened) = in_turn(open, |open| open.as_ref().map(|_| 0)).await {
-                let handle = opened?.into_handle(None, None)?;
-                return Ok(File::on(handle, engine));
+                let handle = opened?.into_private_handle();
+                return Ok(File::on(handle, engine, Vec::new()));
             }
         }
         let (options, path) = (self.std.clone(), path.as_ref().to_owned());
         // The worker identifies the file, too: some filesystems ask a server.
         let open = move || Ok(Handle::of_any(options.open(path)?.into()));
-        Ok(File::on(on_worker(&engine, None, open).await?, engine))
+        let handle = on_worker(&engine, None, open).await?;
+        Ok(File::on(handle, engine, Vec::new()))
     }
 }
 
@@ -137,6 +140,47 @@ impl File {
     /// The errors of open(2).
     pub async fn open(path: impl AsRef<Path>) -> io::Result<File> {
         OpenOptions::new().read(true).open(path).await
+    }
+
+    /// Opens a file for reading, and returns its basic metadata, too. If a worker opens it, the worker also reads it, if
+    /// it is a regular file of at most `limit` bytes. The stream returns these bytes first. (tokio has no such
+    /// function.)
+    ///
+    /// If the file is opened in the calling thread, nothing is read. The position of the descriptor is 0 until the
+    /// stream is read.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use tokio::io::AsyncReadExt;
+    /// let (mut file, metadata) = nowait::tokio::File::open_and_read("Cargo.toml", 64 << 10).await?;
+    /// let mut bytes = Vec::with_capacity(metadata.len() as usize);
+    /// file.read_to_end(&mut bytes).await?;
+    /// assert!(bytes.starts_with(b"[package]"));
+    /// # Ok::<(), std::io::Error>(())
+    /// # })?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of open(2) and statx(2).
+    pub async fn open_and_read(path: impl AsRef<Path>, limit: u64) -> io::Result<(File, Metadata)> {
+        let engine = Engine::process()?;
+        let open = async { open_cached(path.as_ref()) };
+        if let Some(opened) = in_turn(open, |open| open.as_ref().map(|_| 0)).await {
+            let opened = opened?;
+            let metadata = opened.metadata;
+            let file = File::on(opened.into_private_handle(), engine, Vec::new());
+            return Ok((file, metadata));
+        }
+        let path = path.as_ref().to_owned();
+        let open = move || {
+            let handle = Handle::of_any(std::fs::File::open(path)?.into());
+            with_contents(handle, Some(limit)).map_err(as_io)
+        };
+        let (handle, metadata, contents) = on_worker(&engine, None, open).await?;
+        let contents = contents.map(|(bytes, _)| bytes);
+        let file = File::on(handle, engine, contents.unwrap_or_default());
+        Ok((file, metadata))
     }
 
     /// Opens a file for writing. Creates it, or truncates it if it exists.

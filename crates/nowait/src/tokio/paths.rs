@@ -110,7 +110,7 @@ async fn contents(path: &Path) -> io::Result<Option<Vec<u8>>> {
         let Some(opened) = open_cached(path).transpose()? else {
             return Ok(None);
         };
-        let size = usize::try_from(opened.size).unwrap_or(usize::MAX);
+        let size = usize::try_from(opened.metadata.len()).unwrap_or(usize::MAX);
         if size > engine.policy().copy_limit {
             return Ok(None);
         }

@@ -60,6 +60,8 @@ enum Doing {
     Operation(OpFuture),
     /// A read at the offset where the position is.
     ReadAt(OpFuture, u64),
+    /// A read of the whole file that has ended, when the file was opened. The position is still 0.
+    ReadWhole(Vec<u8>),
     /// A call at the position.
     Call(Asked),
     /// A seek that has ended.
@@ -70,9 +72,18 @@ enum Doing {
 
 impl Stream {
     pub(super) fn new(description: &Arc<Description>) -> Stream {
+        Stream::with_contents(description, Vec::new())
+    }
+
+    /// The stream of a file that was just opened, with its contents, if they were read. Otherwise they are empty.
+    pub(super) fn with_contents(description: &Arc<Description>, contents: Vec<u8>) -> Stream {
+        let doing = match contents.is_empty() {
+            true => Doing::Nothing,
+            false => Doing::ReadWhole(contents),
+        };
         Stream {
             description: description.clone(),
-            doing: Doing::Nothing,
+            doing,
             unread: Unread::default(),
             failed: None,
             sought: 0,
@@ -82,11 +93,15 @@ impl Stream {
 
     /// Returns true if a call is in progress.
     pub(super) fn is_busy(&self) -> bool {
-        !matches!(self.doing, Doing::Nothing)
+        !matches!(self.doing, Doing::Nothing | Doing::ReadWhole(_))
     }
 
     /// Waits for the call in progress. The error of a write is kept for the next write or flush.
     pub(super) fn poll_settle(&mut self, file: &File, cx: &mut Context<'_>) -> Poll<()> {
+        // The file, or a clone, reads the contents again from position 0.
+        if let Doing::ReadWhole(_) = self.doing {
+            self.doing = Doing::Nothing;
+        }
         if let Some(Ended::Write(Err(error), _)) = ready!(self.poll_ended(file, cx)) {
             self.failed = Some(error);
         }
@@ -365,6 +380,16 @@ impl Stream {
                     *result = Err(error);
                 }
                 ended
+            }
+            Doing::ReadWhole(contents) => {
+                let contents = std::mem::take(contents);
+                let moved = self.description.advance(file.engine(), 0, contents.len());
+                if let Ok(false) = moved {
+                    // The file is read again where its position is now.
+                    self.doing = Doing::Nothing;
+                    return Poll::Ready(None);
+                }
+                Ended::Read(moved.map(drop), contents)
             }
             Doing::Call(asked) => ready!(asked.poll(cx)),
             Doing::Sought(sought) => {

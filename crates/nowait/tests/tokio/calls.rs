@@ -10,18 +10,15 @@ use std::time::Duration;
 
 use nowait::StatxMask;
 use slowdisk::{Filesystem, TestMount};
+use test_support::calls;
 
 use crate::common::children::{in_child_by, role, this_program};
-use crate::common::files::scratch;
 use crate::common::mounts::mounted;
 
 /// The number of times that each operation is made.
 const TIMES: usize = 100;
 
 const LEN: usize = 371;
-
-/// The most runs of the operations.
-const ATTEMPTS: u32 = 30;
 
 /// An operation, and the most system calls that it makes: on overlayfs, and elsewhere.
 struct Row {
@@ -38,7 +35,7 @@ const fn row(name: &'static str, most: usize) -> Row {
     }
 }
 
-const ROWS: [Row; 8] = [
+const ROWS: [Row; 9] = [
     // O_PATH, statx, open, fstat, close, read, close. overlayfs refuses RWF_NOWAIT: a mapping tells if the data is cached.
     Row {
         name: "read",
@@ -50,11 +47,16 @@ const ROWS: [Row; 8] = [
         most: 7,
         most_on_overlay: 14,
     },
-    // The same, and fcntl: the program gets the descriptor.
+    // The same, and fcntl: the program may get the descriptor.
     Row {
         name: "File::open, read_at",
         most: 8,
         most_on_overlay: 15,
+    },
+    Row {
+        name: "tokio::File::open, read_at",
+        most: 7,
+        most_on_overlay: 14,
     },
     // O_PATH, statx, statx for the type of the standard library, close.
     row("metadata", 4),
@@ -72,6 +74,11 @@ async fn run(name: &str, file: &Path, link: &Path) -> io::Result<()> {
         "read_to_string" => assert_eq!(nowait::tokio::read_to_string(file).await?.len(), LEN),
         "File::open, read_at" => {
             let file = nowait::File::open(file).await?;
+            let (n, _) = file.read_at(vec![0; LEN], 0).await.into_result()?;
+            assert_eq!(n, LEN);
+        }
+        "tokio::File::open, read_at" => {
+            let file = nowait::tokio::File::open(file).await?;
             let (n, _) = file.read_at(vec![0; LEN], 0).await.into_result()?;
             assert_eq!(n, LEN);
         }
@@ -93,7 +100,7 @@ async fn run(name: &str, file: &Path, link: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the operations. getppid(2) is a mark in the log: before each operation, and after it.
+/// Makes the operations, with a mark in the log before each of them, and after it.
 fn make_all(dir: &Path, filesystem: Filesystem) {
     let (file, link) = (dir.join("file"), dir.join("link"));
     let runtime = ::tokio::runtime::Builder::new_current_thread();
@@ -104,7 +111,7 @@ fn make_all(dir: &Path, filesystem: Filesystem) {
             runtime.block_on(run(row.name, &file, &link)).unwrap();
         }
         for _ in 0..TIMES {
-            let _ = rustix::process::getppid();
+            calls::mark();
             let operation = run(row.name, &file, &link);
             let mut operation = std::pin::pin!(operation);
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -118,37 +125,9 @@ fn make_all(dir: &Path, filesystem: Filesystem) {
                 "{}: not at the first poll",
                 row.name
             );
-            let _ = rustix::process::getppid();
+            calls::mark();
         }
     }
-}
-
-/// The calls of each operation, the least of all times, in the log of strace(1). Those of other threads, which go to sleep,
-/// do not count.
-fn counts(log: &Path) -> Vec<usize> {
-    let log = fs::read(log).unwrap();
-    let log = String::from_utf8_lossy(&log);
-    let mut counts = Vec::new();
-    let mut so_far = None;
-    let mark = log.lines().find(|line| line.contains(" getppid("));
-    let thread = mark.unwrap().split(' ').next().unwrap();
-    // In debug builds the standard library asks for F_GETFD before it closes a descriptor.
-    let is_none = |line: &str| line.contains("resumed>") || line.contains("F_GETFD");
-    let own = log
-        .lines()
-        .filter(|line| line.split(' ').next() == Some(thread));
-    for line in own.filter(|line| !is_none(line)) {
-        so_far = match (line.contains(" getppid("), so_far) {
-            (true, None) => Some(0),
-            (true, Some(n)) => {
-                counts.push(n);
-                None
-            }
-            (false, so_far) => so_far.map(|n| n + 1),
-        };
-    }
-    let least = counts.chunks(TIMES).map(|times| times.iter().min());
-    least.flatten().copied().collect()
 }
 
 fn check(dir: &Path, filesystem: Filesystem) {
@@ -164,34 +143,14 @@ fn check(dir: &Path, filesystem: Filesystem) {
         .unwrap();
     std::thread::sleep(Duration::from_millis(100));
     std::os::unix::fs::symlink("file", dir.join("link")).unwrap();
-    // For a second after a try of the page cache that took long, because the thread was preempted, reads ask for residency
-    // first.
-    for attempt in 1.. {
-        let over = over_limits(dir, filesystem);
-        if over.is_empty() {
-            return;
-        }
-        assert!(attempt < ATTEMPTS, "{filesystem:?}: {over:?}");
-    }
-}
-
-/// The operations that make too many calls, and how many.
-fn over_limits(dir: &Path, filesystem: Filesystem) -> Vec<(&'static str, usize)> {
-    let logs = scratch();
-    let log = logs.path().join("log");
-    let mut command = Command::new("strace");
-    command.args(["-D", "-f", "-qq", "--signal=none", "-o"]);
-    command.arg(&log).arg(this_program());
-    in_child_by(command, dir.to_str().unwrap());
-    let counts = counts(&log);
-    assert_eq!(counts.len(), ROWS.len());
-    let counted = ROWS.iter().zip(counts);
-    let is_over = |row: &Row, count| match filesystem {
-        Filesystem::Overlay => count > row.most_on_overlay,
-        _ => count > row.most,
-    };
-    let over = counted.filter(|(row, count)| is_over(row, *count));
-    over.map(|(row, count)| (row.name, count)).collect()
+    let most = ROWS.map(|row| match filesystem {
+        Filesystem::Overlay => (row.name, row.most_on_overlay),
+        _ => (row.name, row.most),
+    });
+    calls::at_most(&most, TIMES, |mut command| {
+        command.arg(this_program());
+        in_child_by(command, dir.to_str().unwrap());
+    });
 }
 
 fn on(filesystem: Filesystem) {

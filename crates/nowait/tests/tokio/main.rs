@@ -24,6 +24,7 @@ mod bad;
 mod calls;
 mod differential;
 mod file;
+mod open_and_read;
 mod ours;
 mod paused_clock;
 mod position;
