@@ -86,7 +86,7 @@ fn the_stream_has_the_contents_and_the_position_of_an_open_file() {
         assert_eq!(position(&opened), 10);
         assert_eq!(rest(&mut opened).await?, pattern(10, LEN - 10));
         assert_eq!(position(&opened), LEN as u64);
-        // What was added since is read.
+        // Bytes that were added since are read.
         fs::write(&file.path, pattern(0, LEN + 5))?;
         assert_eq!(rest(&mut opened).await?, pattern(LEN as u64, 5));
         Ok(())
