@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise};
 
+use super::table::WINDOW;
 use crate::ranges::Ranges;
 use crate::{Answer, Probe, Source, page_size};
 
@@ -90,19 +91,33 @@ pub(super) struct Unseen {
     /// The time of the attempt.
     since: Instant,
     range: Range<u64>,
-    /// The evicted pages before them in their window.
-    before: Option<Range<u64>>,
+    before: Before,
+}
+
+/// The pages before those that may be being read ahead, in their window.
+#[derive(Clone, Debug)]
+enum Before {
+    /// None are known. The kernel reads nothing ahead from here.
+    Unknown,
+    /// Pages that were evicted.
+    Evicted(Range<u64>),
+    /// Pages that were resident before the file was used. A read of one of them may have started a readahead.
+    Resident,
 }
 
 impl Unseen {
-    /// The pages that the kernel may have read ahead since: they begin where the evicted pages end. If one of those is
-    /// resident again, another program has read it, and those after it.
+    /// The pages that the kernel may have read ahead since: they begin where other pages end. If one of those was evicted and
+    /// is resident again, another program has read it, and those after it.
     fn read_ahead(&self, resident: &Ranges) -> Option<Range<u64>> {
         if self.since.elapsed() > READAHEAD {
             return None;
         }
         let first = resident.within(self.range.clone()).next()?;
-        let by_others = resident.within(self.before.clone()?).next().is_some();
+        let by_others = match &self.before {
+            Before::Unknown => return None,
+            Before::Evicted(before) => resident.within(before.clone()).next().is_some(),
+            Before::Resident => false,
+        };
         (first.start == self.range.start && !by_others).then_some(first)
     }
 
@@ -113,7 +128,10 @@ impl Unseen {
             range,
             before,
         } = &self;
-        let start = before.as_ref().map_or(range.start, |it| it.start);
+        let start = match before {
+            Before::Evicted(before) => before.start,
+            Before::Unknown | Before::Resident => range.start,
+        };
         let resident = resident(probe, start..range.end);
         let is_new = since.elapsed() < AT_ONCE;
         let late: Vec<Range<u64>> = match is_new {
@@ -127,11 +145,12 @@ impl Unseen {
                 unseen = Unseen {
                     since: unseen.since,
                     range: range.end..unseen.range.end,
-                    before: Some(range),
+                    before: Before::Evicted(range),
                 };
             }
         }
-        let is_followed = unseen.before.is_some() && unseen.since.elapsed() <= READAHEAD;
+        let may_follow = !matches!(unseen.before, Before::Unknown);
+        let is_followed = may_follow && unseen.since.elapsed() <= READAHEAD;
         if !unseen.range.is_empty() && (is_new || is_followed) {
             left.unseen.push(unseen);
         }
@@ -172,9 +191,19 @@ impl Left {
             // No page after the end of the file is being read.
             let in_file = range.start..range.end.min(size.next_multiple_of(page_size()));
             let since = Instant::now();
+            // A range begins with its window, or where pages end that were resident before.
+            let first = match range.start.is_multiple_of(WINDOW) {
+                true => Before::Unknown,
+                false => Before::Resident,
+            };
+            let before = |gap: &Range<u64>| match evicted.within(range.start..gap.start).last() {
+                Some(before) => Before::Evicted(before),
+                None if gap.start == range.start => first.clone(),
+                None => Before::Unknown,
+            };
             let unseen = |gap: Range<u64>| Unseen {
                 since,
-                before: evicted.within(range.start..gap.start).last(),
+                before: before(&gap),
                 range: gap,
             };
             left.unseen.extend(resident.gaps(in_file).map(unseen));
