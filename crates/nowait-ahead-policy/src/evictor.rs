@@ -91,11 +91,13 @@ impl Evictor {
     }
 
     /// Starts the thread. If that fails, nothing is evicted. The files that `readahead` reads from now on are evicted when the program
-    /// has opened and closed them, or has ended. `program` is its process. `is_unseen` returns true if the library does not see the
+    /// has opened and closed them, or has ended. `program` is its process, and `group` the directory of its control group, if it has one
+    /// of its own: the evictor keeps the files that its processes use. `is_unseen` returns true if the library does not see the
     /// calls of a program. If it is `None`, such programs are not looked for.
     pub fn start(
         channel: Arc<Channel>,
         program: u32,
+        group: Option<PathBuf>,
         readahead: &Readahead,
         is_unseen: Option<fn(&Path) -> bool>,
     ) -> Evictor {
@@ -107,7 +109,7 @@ impl Evictor {
             stop.clone(),
             State::new(channel.clone(), program, read_ahead),
         );
-        state.processes.is_unseen = is_unseen;
+        (state.processes.group, state.processes.is_unseen) = (group, is_unseen);
         let thread = std::thread::Builder::new().name("keep".to_owned());
         if thread
             .spawn(move || drop(to.send(state.run(&stopped))))

@@ -12,6 +12,8 @@ use crate::directory::{FLAGS, Id};
 /// The processes of a program.
 pub struct Processes {
     known: HashSet<u32>,
+    /// The directory of the control group of the program, if it has one of its own.
+    pub group: Option<PathBuf>,
     /// Threads that have sent an event. The number may be that of another thread, if it comes from
     /// another PID namespace.
     threads: HashSet<u32>,
@@ -61,6 +63,7 @@ impl Processes {
     pub fn of(program: Option<u32>) -> Processes {
         Processes {
             known: program.into_iter().collect(),
+            group: None,
             threads: HashSet::new(),
             is_unseen: None,
             asked: HashMap::new(),
@@ -86,6 +89,9 @@ impl Processes {
 
     /// All processes. Some may have ended.
     pub fn all(&mut self) -> Vec<u32> {
+        if let Some(group) = &self.group {
+            add_processes(group, &mut self.known);
+        }
         let mut waiting: Vec<u32> = self.known.iter().copied().collect();
         while let Some(process) = waiting.pop() {
             let children = children(process).into_iter();
@@ -145,6 +151,19 @@ impl Processes {
             }
         }
         sums
+    }
+}
+
+/// Adds the processes of a control group and of the groups below it.
+fn add_processes(group: &Path, processes: &mut HashSet<u32>) {
+    let list = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    let numbers = list.lines().filter_map(|line| line.parse::<u32>().ok());
+    // Processes of another PID namespace have the number 0 in version 2.
+    processes.extend(numbers.filter(|process| *process != 0));
+    for entry in fs::read_dir(group).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            add_processes(&entry.path(), processes);
+        }
     }
 }
 
@@ -305,6 +324,31 @@ mod tests {
         settles(|| position(id, true), Some(12_345));
         drop(file);
         settles(|| position(id, true), None);
+    }
+
+    /// The library has not reported them, and they are no children of a known process.
+    #[test]
+    fn files_of_all_processes_of_a_control_group_are_in_use() {
+        let group = tempfile::tempdir().unwrap();
+        let below = group.path().join("below");
+        fs::create_dir(&below).unwrap();
+        let mut processes = Processes::of(None);
+        processes.group = Some(group.path().to_owned());
+        let [own, of_group_below] = [group.path(), &below].map(|group| {
+            let (file, id) = file();
+            let mut command = Command::new("sleep");
+            let child = command.arg("600").stderr(file).spawn().unwrap();
+            fs::write(group.join("cgroup.procs"), format!("0\n{}\n", child.id())).unwrap();
+            (child, id)
+        });
+        let uses = processes.uses(|_| true);
+        let positions = [own, of_group_below].map(|(mut child, id)| {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            uses.position(id)
+        });
+        assert_eq!(positions, [Some(20_000); 2]);
+        assert!(!processes.known.contains(&0));
     }
 
     #[test]

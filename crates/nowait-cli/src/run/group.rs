@@ -96,6 +96,11 @@ impl Group {
         Ok(group)
     }
 
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The descriptor with the lock. The helper keeps it. It is closed when the program is executed.
     pub fn lock(&self) -> RawFd {
         self.lock.as_raw_fd()
