@@ -231,12 +231,16 @@ impl State {
         }
     }
 
-    /// A directory has got another path, and so have those below it.
+    /// A directory has got another path, and so have those below it. If another directory has its path now, they were perhaps exchanged
+    /// (RENAME_EXCHANGE of renameat2(2)).
     fn directory_is_named(&mut self, id: Id, path: PathBuf) {
         if let Some(before) = self.directories.get(&key(id)).cloned() {
+            let is_exchanged = look(&before).is_some_and(|(_, is_directory)| is_directory);
             self.directories.retain(|_, directory| {
                 if let Ok(below) = directory.strip_prefix(&before) {
                     *directory = path.join(below);
+                } else if is_exchanged && let Ok(below) = directory.strip_prefix(&path) {
+                    *directory = before.join(below);
                 }
                 directory.as_os_str().len() < LONGEST_PATH
             });
@@ -537,6 +541,46 @@ mod tests {
     }
 
     /// A file was removed before its event is handled. Another process has made one that has its number, and its path.
+    #[test]
+    fn directories_below_exchanged_ones_have_their_new_paths() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |path: &str| root.path().join(path);
+        let exchange = || {
+            use rustix::fs::{CWD, RenameFlags, renameat_with};
+            renameat_with(CWD, at("a"), CWD, at("b"), RenameFlags::EXCHANGE).unwrap();
+        };
+        // The events of the exchange are handled if one of the two directories is known, or both are.
+        for known in [&["a"][..], &["b"], &["a", "b"]] {
+            let mut state = state();
+            let mut ids = HashMap::new();
+            for name in ["a", "b", "a/in_a", "b/in_b"] {
+                fs::create_dir_all(at(name)).unwrap();
+                let ((id, _), _) = look(&at(name)).unwrap();
+                ids.insert(name, key(id));
+                if known.contains(&name) || name.contains('/') {
+                    let mut directory = event(Kind::Directory, &at(name));
+                    directory.id = id;
+                    state.handle(&directory);
+                }
+            }
+            exchange();
+            for name in ["a", "b"] {
+                state.handle(&event(Kind::Named, &at(name)));
+            }
+            for (before, now) in [
+                ("a", "b"),
+                ("b", "a"),
+                ("a/in_a", "b/in_a"),
+                ("b/in_b", "a/in_b"),
+            ] {
+                if known.contains(&before) || before.contains('/') {
+                    assert_eq!(state.directories[&ids[before]], at(now), "{known:?}");
+                }
+            }
+            exchange();
+        }
+    }
+
     #[test]
     fn a_later_file_with_the_number_of_a_removed_one_is_not_evicted() {
         let program = std::env::current_exe().unwrap();
