@@ -266,7 +266,7 @@ impl State {
 
     /// Takes the surveys of files that are read ahead.
     fn take_read_ahead(&mut self) {
-        let surveyed = std::mem::take(&mut *self.read_ahead.lock());
+        let surveyed = self.read_ahead.lock().take(self.files.len());
         self.add_read_ahead(surveyed);
     }
 
@@ -288,7 +288,7 @@ impl State {
             self.forget_if_removed(file.id, file.birth);
             let max_ranges = share(self.files.len());
             match self.files.get_mut(&file.id) {
-                Some(known) => known.read_ahead(file.surveyed, max_ranges),
+                Some(known) => known.read_ahead(file, max_ranges),
                 None => drop(self.insert(file)),
             }
         }
@@ -384,7 +384,7 @@ impl State {
         let mut leases = Leases::now();
         let read_ahead = self.read_ahead.clone();
         let mut surveyed = read_ahead.lock();
-        self.add_read_ahead(surveyed.drain(..));
+        self.add_read_ahead(surveyed.take(self.files.len()));
         let channel = self.channel.clone();
         let _opens = channel.begin_opens();
         let (now, sums) = (Instant::now(), &mut self.sums);
@@ -397,7 +397,7 @@ impl State {
                 file.evict_behind(position, uses.path(*id));
                 return true;
             }
-            let is_over = !file.is_expected && file.evict(now);
+            let is_over = file.may_be_evicted() && file.evict(now);
             if is_over && let Some((path, surveyed)) = file.path_if_renamed() {
                 renamed.add((*id, file.birth), path.to_owned(), surveyed.clone());
             } else if is_over {
@@ -495,6 +495,7 @@ fn kernel_readahead() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::surveyed_file::Reading;
 
     fn state() -> State {
         let (channel, _memory) = Channel::create(1).unwrap();
@@ -540,7 +541,6 @@ mod tests {
         }
     }
 
-    /// A file was removed before its event is handled. Another process has made one that has its number, and its path.
     #[test]
     fn directories_below_exchanged_ones_have_their_new_paths() {
         let root = tempfile::tempdir().unwrap();
@@ -581,6 +581,7 @@ mod tests {
         }
     }
 
+    /// A file was removed before its event is handled. Another process has made one that has its number, and its path.
     #[test]
     fn a_later_file_with_the_number_of_a_removed_one_is_not_evicted() {
         let program = std::env::current_exe().unwrap();
@@ -614,17 +615,17 @@ mod tests {
     }
 
     /// A file with some cached pages that was surveyed to be read ahead.
-    fn read_ahead(state: &State) -> (tempfile::NamedTempFile, Id) {
+    fn read_ahead(state: &State) -> (tempfile::NamedTempFile, Id, Reading) {
         let program = std::env::current_exe().unwrap();
         let file = tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap();
         std::fs::write(&file, [7; 5000]).unwrap();
         file.as_file().sync_all().unwrap();
         let opened = std::fs::File::open(&file).unwrap();
         rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-        SurveyedFile::before_readahead(&opened.into(), &state.read_ahead);
+        let reading = SurveyedFile::before_readahead(&opened.into(), &state.read_ahead);
         std::fs::read(&file).unwrap();
         let ((id, _), _) = look(file.path()).unwrap();
-        (file, id)
+        (file, id, reading)
     }
 
     #[test]
@@ -633,14 +634,20 @@ mod tests {
         let channel = Arc::new(Channel::create(1).unwrap().0);
         let mut state = State::new(channel.clone(), u32::MAX, ReadAheadFiles::default());
         let mut reader = Reader::new(&channel);
-        let (_file, id) = read_ahead(&state);
-        for _ in 0..20 {
-            state.check(&mut reader);
-            assert!(state.files.contains_key(&id));
-            // An eviction would be tried again after this time.
-            std::thread::sleep(INTERVAL);
-        }
+        let (_file, id, reading) = read_ahead(&state);
+        let mut stays = |state: &mut State| {
+            for _ in 0..20 {
+                state.check(&mut reader);
+                assert!(state.files.contains_key(&id));
+                // An eviction would be tried again after this time.
+                std::thread::sleep(INTERVAL);
+            }
+        };
+        stays(&mut state);
         state.read_ahead.add_opened(id);
+        // The thread that reads it ahead may still add pages.
+        stays(&mut state);
+        drop(reading);
         test_support::limit::wait_until("it is evicted", || {
             state.check(&mut reader);
             state.files.is_empty()
@@ -650,7 +657,7 @@ mod tests {
     #[test]
     fn no_file_is_evicted_after_the_deadline() {
         let mut state = state();
-        let (_file, id) = read_ahead(&state);
+        let (_file, id, _) = read_ahead(&state);
         state.take_read_ahead();
         let mount = state.files[&id].mount;
         state.finish(Instant::now());

@@ -382,10 +382,10 @@ impl Files {
         if cached.is_some_and(|residency| residency.cached >= residency.pages) {
             return true;
         }
-        if let Some(surveyed) = self.0.to_survey.get() {
-            SurveyedFile::before_readahead(&file, surveyed);
-        }
+        let surveyed = self.0.to_survey.get();
+        let reading = surveyed.map(|it| SurveyedFile::before_readahead(&file, it));
         begin_to_read(&file, &(0..len));
+        drop(reading);
         false
     }
 
