@@ -298,7 +298,7 @@ impl State {
     /// process that has ended is taken to have had the same rights, unless another process has not.
     fn opened(&mut self, event: &Event, named: &[u8]) {
         let path = self.absolute(event, named);
-        // To look at a process takes longer than all else. Each has a descriptor.
+        // The search for a process takes longer than the rest of this function. Each process that is found has a descriptor.
         if self.found.len() >= MAX_FOUND {
             self.found.clear();
         }

@@ -269,7 +269,7 @@ impl Files {
             let used = directory.read.len().min(used as usize);
             directory.read.drain(..used).collect::<Vec<_>>()
         };
-        // Only their number is known. So they are evicted at the end.
+        // The program has opened so many files, perhaps not these. So these are evicted at its end.
         for id in used {
             self.count_opened(id);
         }

@@ -77,7 +77,7 @@ impl Surveyed {
         self.parts.add(part.start..part.end);
     }
 
-    /// The same for what another survey has found missing, also in parts that were surveyed before.
+    /// Adds another survey of the file. Its missing pages are added also in parts that were surveyed before.
     pub fn unite(&mut self, other: Surveyed, max: usize) {
         if !self.has_room(other.ranges(), max) {
             return;
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(surveyed, before);
     }
 
-    /// Also if thousands of other files are surveyed.
+    /// The number of other surveyed files makes no difference.
     #[test]
     fn a_small_file_of_which_every_second_page_is_resident_is_surveyed() {
         let mut event = Event {

@@ -148,7 +148,7 @@ impl SurveyedFile {
         }
     }
 
-    /// The file is read ahead, too, and was surveyed for that. The program has opened it before.
+    /// The program has opened the file, and then it was surveyed again to be read ahead.
     pub fn read_ahead(&mut self, again: SurveyedFile, max: usize) {
         (self.is_read_ahead, self.is_expected) = (true, true);
         self.reading = again.reading;
@@ -341,7 +341,7 @@ pub struct NewFiles {
 #[derive(Clone, Default)]
 pub struct ReadAheadFiles {
     surveyed: Arc<Mutex<NewFiles>>,
-    /// This has a lock of its own: those who follow the program do not wait for evictions.
+    /// This list has a lock of its own: the threads that follow the program do not wait for evictions.
     opened: Arc<Mutex<Vec<Id>>>,
 }
 
@@ -357,7 +357,7 @@ impl ReadAheadFiles {
         lock(&self.opened).push(id);
     }
 
-    /// Takes the files that the program has opened. They are among those that were in the other list before, or are there.
+    /// Takes the files that the program has opened. Each is in the list of surveyed files, or was taken from there.
     pub fn take_opened(&self) -> Vec<Id> {
         std::mem::take(&mut *lock(&self.opened))
     }

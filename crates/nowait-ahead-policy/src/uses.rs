@@ -19,7 +19,7 @@ pub struct Processes {
     threads: HashSet<u32>,
     /// Returns true if the library does not see the calls of a program although it is loaded.
     pub is_unseen: Option<fn(&Path) -> bool>,
-    /// The programs for which it was called.
+    /// The results of `is_unseen`, by program.
     asked: HashMap<PathBuf, bool>,
     /// The processes whose calls the library does not see: their programs, and the bytes that they
     /// have read from disks. They are looked for if `is_unseen` is set.
@@ -195,7 +195,7 @@ fn descriptors(process: u32, is_large: &impl Fn(Id) -> bool, uses: &mut Uses) ->
     let directory = openat(CWD, &path, FLAGS, Mode::empty()).ok()?;
     for entry in rustix::fs::Dir::read_from(&directory).ok()?.flatten() {
         let fields = StatxFlags::INO;
-        // A server is not asked.
+        // The kernel does not ask a server with this flag.
         let Ok(stat) = statx(
             &directory,
             entry.file_name(),
@@ -315,7 +315,7 @@ mod tests {
         file.seek(SeekFrom::Start(12_345)).unwrap();
         settles(|| position(id, true), Some(12_345));
         settles(|| position(id, false), Some(0));
-        // This one has a position of its own.
+        // This descriptor has a position of its own.
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
         let mut other = fs::File::open(path).unwrap();
         other.seek(SeekFrom::Start(77)).unwrap();
@@ -326,7 +326,7 @@ mod tests {
         settles(|| position(id, true), None);
     }
 
-    /// The library has not reported them, and they are no children of a known process.
+    /// The library has not reported these processes, and no known process has started them.
     #[test]
     fn files_of_all_processes_of_a_control_group_are_in_use() {
         let group = tempfile::tempdir().unwrap();
