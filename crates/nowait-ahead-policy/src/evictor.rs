@@ -91,11 +91,13 @@ impl Evictor {
     }
 
     /// Starts the thread. If that fails, nothing is evicted. The files that `readahead` reads from now on are evicted when the program
-    /// has opened and closed them, or has ended. `program` is its process. `is_unseen` returns true if the library does not see the
+    /// has opened and closed them, or has ended. `program` is its process, and `group` the directory of its control group, if it has one
+    /// of its own: the evictor keeps the files that its processes use. `is_unseen` returns true if the library does not see the
     /// calls of a program. If it is `None`, such programs are not looked for.
     pub fn start(
         channel: Arc<Channel>,
         program: u32,
+        group: Option<PathBuf>,
         readahead: &Readahead,
         is_unseen: Option<fn(&Path) -> bool>,
     ) -> Evictor {
@@ -107,7 +109,7 @@ impl Evictor {
             stop.clone(),
             State::new(channel.clone(), program, read_ahead),
         );
-        state.processes.is_unseen = is_unseen;
+        (state.processes.group, state.processes.is_unseen) = (group, is_unseen);
         let thread = std::thread::Builder::new().name("keep".to_owned());
         if thread
             .spawn(move || drop(to.send(state.run(&stopped))))
@@ -229,12 +231,16 @@ impl State {
         }
     }
 
-    /// A directory has got another path, and so have those below it.
+    /// A directory has got another path, and so have those below it. If another directory has its path now, they were perhaps exchanged
+    /// (RENAME_EXCHANGE of renameat2(2)).
     fn directory_is_named(&mut self, id: Id, path: PathBuf) {
         if let Some(before) = self.directories.get(&key(id)).cloned() {
+            let is_exchanged = look(&before).is_some_and(|(_, is_directory)| is_directory);
             self.directories.retain(|_, directory| {
                 if let Ok(below) = directory.strip_prefix(&before) {
                     *directory = path.join(below);
+                } else if is_exchanged && let Ok(below) = directory.strip_prefix(&path) {
+                    *directory = before.join(below);
                 }
                 directory.as_os_str().len() < LONGEST_PATH
             });
@@ -260,7 +266,7 @@ impl State {
 
     /// Takes the surveys of files that are read ahead.
     fn take_read_ahead(&mut self) {
-        let surveyed = std::mem::take(&mut *self.read_ahead.lock());
+        let surveyed = self.read_ahead.lock().take(self.files.len());
         self.add_read_ahead(surveyed);
     }
 
@@ -282,7 +288,7 @@ impl State {
             self.forget_if_removed(file.id, file.birth);
             let max_ranges = share(self.files.len());
             match self.files.get_mut(&file.id) {
-                Some(known) => known.read_ahead(file.surveyed, max_ranges),
+                Some(known) => known.read_ahead(file, max_ranges),
                 None => drop(self.insert(file)),
             }
         }
@@ -292,7 +298,7 @@ impl State {
     /// process that has ended is taken to have had the same rights, unless another process has not.
     fn opened(&mut self, event: &Event, named: &[u8]) {
         let path = self.absolute(event, named);
-        // To look at a process takes longer than all else. Each has a descriptor.
+        // The search for a process takes longer than the rest of this function. Each process that is found has a descriptor.
         if self.found.len() >= MAX_FOUND {
             self.found.clear();
         }
@@ -378,7 +384,7 @@ impl State {
         let mut leases = Leases::now();
         let read_ahead = self.read_ahead.clone();
         let mut surveyed = read_ahead.lock();
-        self.add_read_ahead(surveyed.drain(..));
+        self.add_read_ahead(surveyed.take(self.files.len()));
         let channel = self.channel.clone();
         let _opens = channel.begin_opens();
         let (now, sums) = (Instant::now(), &mut self.sums);
@@ -391,7 +397,7 @@ impl State {
                 file.evict_behind(position, uses.path(*id));
                 return true;
             }
-            let is_over = !file.is_expected && file.evict(now);
+            let is_over = file.may_be_evicted() && file.evict(now);
             if is_over && let Some((path, surveyed)) = file.path_if_renamed() {
                 renamed.add((*id, file.birth), path.to_owned(), surveyed.clone());
             } else if is_over {
@@ -489,6 +495,7 @@ fn kernel_readahead() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::surveyed_file::Reading;
 
     fn state() -> State {
         let (channel, _memory) = Channel::create(1).unwrap();
@@ -534,6 +541,46 @@ mod tests {
         }
     }
 
+    #[test]
+    fn directories_below_exchanged_ones_have_their_new_paths() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |path: &str| root.path().join(path);
+        let exchange = || {
+            use rustix::fs::{CWD, RenameFlags, renameat_with};
+            renameat_with(CWD, at("a"), CWD, at("b"), RenameFlags::EXCHANGE).unwrap();
+        };
+        // The events of the exchange are handled if one of the two directories is known, or both are.
+        for known in [&["a"][..], &["b"], &["a", "b"]] {
+            let mut state = state();
+            let mut ids = HashMap::new();
+            for name in ["a", "b", "a/in_a", "b/in_b"] {
+                fs::create_dir_all(at(name)).unwrap();
+                let ((id, _), _) = look(&at(name)).unwrap();
+                ids.insert(name, key(id));
+                if known.contains(&name) || name.contains('/') {
+                    let mut directory = event(Kind::Directory, &at(name));
+                    directory.id = id;
+                    state.handle(&directory);
+                }
+            }
+            exchange();
+            for name in ["a", "b"] {
+                state.handle(&event(Kind::Named, &at(name)));
+            }
+            for (before, now) in [
+                ("a", "b"),
+                ("b", "a"),
+                ("a/in_a", "b/in_a"),
+                ("b/in_b", "a/in_b"),
+            ] {
+                if known.contains(&before) || before.contains('/') {
+                    assert_eq!(state.directories[&ids[before]], at(now), "{known:?}");
+                }
+            }
+            exchange();
+        }
+    }
+
     /// A file was removed before its event is handled. Another process has made one that has its number, and its path.
     #[test]
     fn a_later_file_with_the_number_of_a_removed_one_is_not_evicted() {
@@ -568,17 +615,17 @@ mod tests {
     }
 
     /// A file with some cached pages that was surveyed to be read ahead.
-    fn read_ahead(state: &State) -> (tempfile::NamedTempFile, Id) {
+    fn read_ahead(state: &State) -> (tempfile::NamedTempFile, Id, Reading) {
         let program = std::env::current_exe().unwrap();
         let file = tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap();
         std::fs::write(&file, [7; 5000]).unwrap();
         file.as_file().sync_all().unwrap();
         let opened = std::fs::File::open(&file).unwrap();
         rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-        SurveyedFile::before_readahead(&opened.into(), &state.read_ahead);
+        let reading = SurveyedFile::before_readahead(&opened.into(), &state.read_ahead);
         std::fs::read(&file).unwrap();
         let ((id, _), _) = look(file.path()).unwrap();
-        (file, id)
+        (file, id, reading)
     }
 
     #[test]
@@ -587,14 +634,20 @@ mod tests {
         let channel = Arc::new(Channel::create(1).unwrap().0);
         let mut state = State::new(channel.clone(), u32::MAX, ReadAheadFiles::default());
         let mut reader = Reader::new(&channel);
-        let (_file, id) = read_ahead(&state);
-        for _ in 0..20 {
-            state.check(&mut reader);
-            assert!(state.files.contains_key(&id));
-            // An eviction would be tried again after this time.
-            std::thread::sleep(INTERVAL);
-        }
+        let (_file, id, reading) = read_ahead(&state);
+        let mut stays = |state: &mut State| {
+            for _ in 0..20 {
+                state.check(&mut reader);
+                assert!(state.files.contains_key(&id));
+                // An eviction would be tried again after this time.
+                std::thread::sleep(INTERVAL);
+            }
+        };
+        stays(&mut state);
         state.read_ahead.add_opened(id);
+        // The thread that reads it ahead may still add pages.
+        stays(&mut state);
+        drop(reading);
         test_support::limit::wait_until("it is evicted", || {
             state.check(&mut reader);
             state.files.is_empty()
@@ -604,7 +657,7 @@ mod tests {
     #[test]
     fn no_file_is_evicted_after_the_deadline() {
         let mut state = state();
-        let (_file, id) = read_ahead(&state);
+        let (_file, id, _) = read_ahead(&state);
         state.take_read_ahead();
         let mount = state.files[&id].mount;
         state.finish(Instant::now());

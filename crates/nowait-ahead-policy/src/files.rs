@@ -269,7 +269,7 @@ impl Files {
             let used = directory.read.len().min(used as usize);
             directory.read.drain(..used).collect::<Vec<_>>()
         };
-        // Only their number is known. So they are evicted at the end.
+        // The program has opened so many files, perhaps not these. So these are evicted at its end.
         for id in used {
             self.count_opened(id);
         }
@@ -382,10 +382,10 @@ impl Files {
         if cached.is_some_and(|residency| residency.cached >= residency.pages) {
             return true;
         }
-        if let Some(surveyed) = self.0.to_survey.get() {
-            SurveyedFile::before_readahead(&file, surveyed);
-        }
+        let surveyed = self.0.to_survey.get();
+        let reading = surveyed.map(|it| SurveyedFile::before_readahead(&file, it));
         begin_to_read(&file, &(0..len));
+        drop(reading);
         false
     }
 

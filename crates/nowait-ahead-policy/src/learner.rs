@@ -37,6 +37,10 @@ pub struct Learned {
     /// The events that were lost.
     pub lost: u64,
     numbers: HashMap<PathBuf, usize>,
+    /// The bytes of all paths.
+    path_bytes: usize,
+    /// The number of parts of all files.
+    parts: usize,
 }
 
 /// The use of a path.
@@ -81,8 +85,12 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const LONGEST_DRAIN: Duration = Duration::from_secs(10);
 /// The maximum number of paths.
 const MAX_PATHS: usize = 200_000;
+/// The maximum number of bytes of all paths. Each is stored twice.
+const MAX_PATH_BYTES: usize = 16 << 20;
 /// The maximum number of parts of a file.
 const MAX_PARTS: usize = 10_000;
+/// The maximum number of parts of all files.
+const MAX_ALL_PARTS: usize = 500_000;
 /// The maximum number of directories whose paths are known.
 const MAX_DIRECTORIES: usize = 10_000;
 
@@ -156,7 +164,7 @@ impl Learned {
             }
             Kind::Used => {
                 let (path, part) = (path(), event.time..event.stats);
-                self.add(path, |it| it.add_part(part));
+                self.add_part(path, part);
             }
             Kind::LookedUp => self.add(path(), |_| {}),
             Kind::ManyLookedUp => self.add(path(), |it| it.many_looked_up = true),
@@ -186,14 +194,30 @@ impl Learned {
         let path = PathBuf::from(OsString::from_vec(path));
         let number = match self.numbers.get(&path) {
             Some(number) => *number,
-            None if self.paths.len() >= MAX_PATHS => return,
+            None if !self.has_room(&path) => return,
             None => {
+                self.path_bytes += path.as_os_str().len();
                 self.numbers.insert(path.clone(), self.paths.len());
                 self.paths.push((path, Use::default()));
                 self.paths.len() - 1
             }
         };
-        change(&mut self.paths[number].1);
+        let used = &mut self.paths[number].1;
+        let before = used.parts.len();
+        change(used);
+        self.parts = self.parts + used.parts.len() - before;
+    }
+
+    /// A program may write anything into the channel.
+    fn has_room(&self, path: &Path) -> bool {
+        self.paths.len() < MAX_PATHS && self.path_bytes + path.as_os_str().len() <= MAX_PATH_BYTES
+    }
+
+    fn add_part(&mut self, path: Vec<u8>, part: Range<u64>) {
+        let room = MAX_ALL_PARTS.saturating_sub(self.parts);
+        self.add(path, |it| {
+            it.add_part_within(part, MAX_PARTS.min(it.parts.len() + room));
+        });
     }
 
     /// Looks at the mapped pages and the positions of all processes.
@@ -210,7 +234,7 @@ impl Learned {
     /// asked for.
     fn add_mapped(&mut self, process: u32, at: Range<u64>) -> bool {
         used_mappings(Some(process), at, |path, part| {
-            self.add(path.to_vec(), |it| it.add_part(part));
+            self.add_part(path.to_vec(), part);
         })
     }
 
@@ -222,7 +246,7 @@ impl Learned {
             if let Some(end) = read_to(&info).filter(|_| is_file)
                 && let Ok(path) = fs::read_link(entry.path())
             {
-                self.add(path.into_os_string().into_vec(), |it| it.add_part(0..end));
+                self.add_part(path.into_os_string().into_vec(), 0..end);
             }
         }
         Some(())
@@ -264,6 +288,11 @@ impl Names {
 impl Use {
     /// Adds a part, which may be empty.
     pub fn add_part(&mut self, part: Range<u64>) {
+        self.add_part_within(part, MAX_PARTS);
+    }
+
+    /// Adds a part, unless there are then more than `max`.
+    fn add_part_within(&mut self, part: Range<u64>, max: usize) {
         self.is_opened = true;
         if part.start >= part.end {
             return;
@@ -275,7 +304,7 @@ impl Use {
             .first()
             .map_or(part.start, |it| it.start.min(part.start));
         let last = touched.last().map_or(part.end, |it| it.end.max(part.end));
-        if begin < end || self.parts.len() < MAX_PARTS {
+        if begin < end || self.parts.len() < max {
             self.parts.splice(begin..end, std::iter::once(start..last));
         }
     }
@@ -294,6 +323,42 @@ mod tests {
         assert_eq!(used.parts, [0..5, 8..14, 20..24]);
         used.add_part(2..22);
         assert_eq!(used.parts.as_slice(), std::slice::from_ref(&(0..24)));
+    }
+
+    /// A program may write anything into the channel.
+    #[test]
+    fn the_bytes_of_all_paths_are_bounded() {
+        let mut learned = Learned::default();
+        let long = "x".repeat(LONGEST - 20);
+        for number in 0..2 * MAX_PATH_BYTES / LONGEST {
+            learned.add(format!("/{number:08}/{long}").into_bytes(), |_| {});
+        }
+        let bytes = learned.paths.iter().map(|(path, _)| path.as_os_str().len());
+        let bytes: usize = bytes.sum();
+        assert!(
+            (MAX_PATH_BYTES - LONGEST..=MAX_PATH_BYTES).contains(&bytes),
+            "{bytes}"
+        );
+    }
+
+    #[test]
+    fn the_parts_of_all_files_are_bounded() {
+        let mut learned = Learned::default();
+        let path = |number: usize| format!("/{number}").into_bytes();
+        for number in 0..MAX_ALL_PARTS / MAX_PARTS + 2 {
+            for part in (0..MAX_PARTS as u64).map(|at| 2 * at..2 * at + 1) {
+                learned.add_part(path(number), part);
+            }
+        }
+        let parts = |learned: &Learned| {
+            let parts = learned.paths.iter().map(|(_, used)| used.parts.len());
+            parts.sum::<usize>()
+        };
+        assert_eq!(parts(&learned), MAX_ALL_PARTS);
+        // This part joins all of the file, so that there is room for others.
+        learned.add_part(path(0), 0..2 * MAX_PARTS as u64);
+        learned.add_part(path(0), u64::MAX - 1..u64::MAX);
+        assert_eq!(parts(&learned), MAX_ALL_PARTS - MAX_PARTS + 2);
     }
 
     #[test]

@@ -17,14 +17,14 @@ pub struct Surveyed {
     pub missing: Ranges,
 }
 
-/// The number of ranges that each file may have, whatever their number: those of a [`Surveyed::opened`].
+/// The least [`share`]: the ranges of a [`Surveyed::opened`].
 const FEW: usize = 34;
 
-/// The number of ranges that each of some files may have. The share becomes smaller with more files. Those that were surveyed
-/// earlier may have more: all have at most `MAX * (1 + ln(files))`, and [`FEW`] each.
+/// The number of ranges that each of some files may have. The share becomes smaller with more files, but not smaller than [`FEW`]. Those
+/// that were surveyed earlier may have more: all have at most `MAX * (1 + ln(files))`, and [`FEW`] each.
 pub fn share(files: usize) -> usize {
     const MAX: usize = 1 << 18;
-    MAX / files.max(1)
+    (MAX / files.max(1)).max(FEW)
 }
 
 impl Surveyed {
@@ -65,7 +65,7 @@ impl Surveyed {
         let is_longer = is_one
             && touches(&self.parts, &(part.start..part.end))
             && missing.iter().all(|it| touches(&self.missing, &it));
-        let max = if is_one { 2 * max.max(FEW) } else { max };
+        let max = if is_one { max.saturating_mul(2) } else { max };
         if !is_longer && !self.has_room(missing.len(), max) {
             return;
         }
@@ -77,7 +77,7 @@ impl Surveyed {
         self.parts.add(part.start..part.end);
     }
 
-    /// The same for what another survey has found missing, also in parts that were surveyed before.
+    /// Adds another survey of the file. Its missing pages are added also in parts that were surveyed before.
     pub fn unite(&mut self, other: Surveyed, max: usize) {
         if !self.has_room(other.ranges(), max) {
             return;
@@ -95,7 +95,7 @@ impl Surveyed {
     }
 
     fn has_room(&self, more: usize, max: usize) -> bool {
-        self.ranges() + more <= max.max(FEW)
+        self.ranges() + more <= max
     }
 
     /// The parts of a file of this size that were not surveyed.
@@ -194,6 +194,7 @@ mod tests {
             for end in [0, u64::MAX, 5] {
                 for pages in [&[][..], &[255; 256]] {
                     surveyed.add(part(start, end, pages), share(1));
+                    Surveyed::default().add(part(start, end, pages), usize::MAX);
                 }
             }
         }
@@ -224,7 +225,7 @@ mod tests {
         assert_eq!(surveyed, before);
     }
 
-    /// Also if thousands of other files are surveyed.
+    /// The number of other surveyed files makes no difference.
     #[test]
     fn a_small_file_of_which_every_second_page_is_resident_is_surveyed() {
         let mut event = Event {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use nowait_ahead_channel::{Event, Missing, birth};
@@ -34,6 +34,8 @@ pub struct SurveyedFile {
     pub is_read_ahead: bool,
     /// It was read ahead, and the program has not opened it since. It is not evicted while the program runs.
     pub is_expected: bool,
+    /// The [`Reading`] of the thread that has read it ahead last.
+    reading: Weak<()>,
     size: u64,
     /// The offset before which pages were evicted while the file was in use.
     evicted_to: u64,
@@ -95,6 +97,7 @@ impl SurveyedFile {
             surveyed,
             is_read_ahead: false,
             is_expected: false,
+            reading: Weak::new(),
             size,
             evicted_to: 0,
             clean: 0,
@@ -108,22 +111,27 @@ impl SurveyedFile {
     }
 
     /// Surveys a file that is about to be read ahead of the program, and adds it to `files`. It is evicted when the program has
-    /// opened and closed it, or has ended. Without a survey, and as for [`new`](SurveyedFile::new), it is not added.
-    pub fn before_readahead(file: &OwnedFd, files: &ReadAheadFiles) {
+    /// opened and closed it, or has ended. Without a survey, and as for [`new`](SurveyedFile::new), it is not added. The caller drops the
+    /// result when it has begun to read all of the file.
+    pub fn before_readahead(file: &OwnedFd, files: &ReadAheadFiles) -> Reading {
+        let reading = Reading::default();
         let new = |stat| SurveyedFile::new(file, identity(&stat), Surveyed::default());
         let kept = stat(file).and_then(new);
         let Some(mut kept) = kept else {
-            return;
+            return reading;
         };
         (kept.is_read_ahead, kept.is_expected) = (true, true);
+        kept.reading = Arc::downgrade(&reading.0);
         let mut surveyed = files.lock();
+        let max_ranges = share(surveyed.taken + surveyed.new.len());
         let probe = Probe::new(file);
         let missing = probe.ok().and_then(|it| missing(&it, 0..u64::MAX));
         // Without these ranges nothing of it is evicted: its pages count as cached.
-        if let Some(missing) = missing.filter(|it| it.len() <= share(surveyed.len())) {
+        if let Some(missing) = missing.filter(|it| it.len() <= max_ranges) {
             kept.surveyed = Surveyed::whole(missing);
-            surveyed.push(kept);
+            surveyed.new.push(kept);
         }
+        reading
     }
 
     /// Adds a part that was surveyed, if the file then has at most `max` ranges. The program may have read a file before it was
@@ -140,10 +148,16 @@ impl SurveyedFile {
         }
     }
 
-    /// The file is read ahead, too, and was surveyed for that. The program has opened it before.
-    pub fn read_ahead(&mut self, surveyed: Surveyed, max: usize) {
+    /// The program has opened the file, and then it was surveyed again to be read ahead.
+    pub fn read_ahead(&mut self, again: SurveyedFile, max: usize) {
         (self.is_read_ahead, self.is_expected) = (true, true);
-        self.surveyed.unite(surveyed, max);
+        self.reading = again.reading;
+        self.surveyed.unite(again.surveyed, max);
+    }
+
+    /// Returns false if the program is expected to open the file, or if a thread still reads it ahead.
+    pub fn may_be_evicted(&self) -> bool {
+        !self.is_expected && self.reading.upgrade().is_none()
     }
 
     /// The program has opened the file once more, and has surveyed it.
@@ -311,18 +325,30 @@ impl SurveyedFile {
     }
 }
 
+/// A thread reads a file ahead as long as this exists. The evictor does not forget the file meanwhile: later pages would stay.
+#[derive(Default)]
+pub struct Reading(Arc<()>);
+
+/// Surveyed files that the evictor has not yet taken.
+#[derive(Default)]
+pub struct NewFiles {
+    new: Vec<SurveyedFile>,
+    /// The number of files that the evictor had when it took the last ones.
+    taken: usize,
+}
+
 /// The files that are read ahead, which the evictor takes. Clones share them.
 #[derive(Clone, Default)]
 pub struct ReadAheadFiles {
-    surveyed: Arc<Mutex<Vec<SurveyedFile>>>,
-    /// This has a lock of its own: those who follow the program do not wait for evictions.
+    surveyed: Arc<Mutex<NewFiles>>,
+    /// This list has a lock of its own: the threads that follow the program do not wait for evictions.
     opened: Arc<Mutex<Vec<Id>>>,
 }
 
 impl ReadAheadFiles {
     /// Locks the list of new files with their surveys. Meanwhile no file is surveyed, and none is to be evicted: a survey would
     /// find pages that are then evicted.
-    pub fn lock(&self) -> MutexGuard<'_, Vec<SurveyedFile>> {
+    pub fn lock(&self) -> MutexGuard<'_, NewFiles> {
         lock(&self.surveyed)
     }
 
@@ -331,9 +357,17 @@ impl ReadAheadFiles {
         lock(&self.opened).push(id);
     }
 
-    /// Takes the files that the program has opened. They are among those that were in the other list before, or are there.
+    /// Takes the files that the program has opened. Each is in the list of surveyed files, or was taken from there.
     pub fn take_opened(&self) -> Vec<Id> {
         std::mem::take(&mut *lock(&self.opened))
+    }
+}
+
+impl NewFiles {
+    /// Takes the files. `known` is the number of files that the evictor has already.
+    pub fn take(&mut self, known: usize) -> Vec<SurveyedFile> {
+        self.taken = known + self.new.len();
+        std::mem::take(&mut self.new)
     }
 }
 
@@ -426,10 +460,38 @@ fn reopen_at(path: &Path) -> Option<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use nowait_residency::ranges::Ranges;
+    use rustix::fs::{Advice, fadvise};
 
     use super::*;
 
     /// Another process reads the file all the time.
+    /// The share of a file becomes smaller with the number of files that the evictor has taken.
+    #[test]
+    fn the_ranges_of_all_files_that_are_read_ahead_are_bounded() {
+        let page = page_size();
+        let program = std::env::current_exe().unwrap();
+        let is_added = |taken: usize, pages: u64| {
+            let file = tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap();
+            let bytes = vec![7; usize::try_from(pages * page).unwrap()];
+            std::fs::write(&file, bytes).unwrap();
+            file.as_file().sync_all().unwrap();
+            let opened = std::fs::File::open(&file).unwrap().into();
+            evict(&opened, &(0..u64::MAX)).unwrap();
+            // Every second page is read.
+            fadvise(&opened, 0, None, Advice::Random).unwrap();
+            for start in (1..pages).step_by(2).map(|number| number * page) {
+                rustix::io::pread(&opened, &mut [0; 1], start).unwrap();
+            }
+            let files = ReadAheadFiles::default();
+            files.lock().taken = taken;
+            SurveyedFile::before_readahead(&opened, &files);
+            files.lock().new.len() == 1
+        };
+        assert!(is_added(0, 100));
+        assert!(!is_added(1_000_000, 100));
+        assert!(is_added(1_000_000, 1));
+    }
+
     #[test]
     fn a_file_that_is_read_again_and_again_is_evicted_twice() {
         let program = std::env::current_exe().unwrap();

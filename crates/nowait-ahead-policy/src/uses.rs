@@ -12,12 +12,14 @@ use crate::directory::{FLAGS, Id};
 /// The processes of a program.
 pub struct Processes {
     known: HashSet<u32>,
+    /// The directory of the control group of the program, if it has one of its own.
+    pub group: Option<PathBuf>,
     /// Threads that have sent an event. The number may be that of another thread, if it comes from
     /// another PID namespace.
     threads: HashSet<u32>,
     /// Returns true if the library does not see the calls of a program although it is loaded.
     pub is_unseen: Option<fn(&Path) -> bool>,
-    /// The programs for which it was called.
+    /// The results of `is_unseen`, by program.
     asked: HashMap<PathBuf, bool>,
     /// The processes whose calls the library does not see: their programs, and the bytes that they
     /// have read from disks. They are looked for if `is_unseen` is set.
@@ -61,6 +63,7 @@ impl Processes {
     pub fn of(program: Option<u32>) -> Processes {
         Processes {
             known: program.into_iter().collect(),
+            group: None,
             threads: HashSet::new(),
             is_unseen: None,
             asked: HashMap::new(),
@@ -86,6 +89,9 @@ impl Processes {
 
     /// All processes. Some may have ended.
     pub fn all(&mut self) -> Vec<u32> {
+        if let Some(group) = &self.group {
+            add_processes(group, &mut self.known);
+        }
         let mut waiting: Vec<u32> = self.known.iter().copied().collect();
         while let Some(process) = waiting.pop() {
             let children = children(process).into_iter();
@@ -148,6 +154,19 @@ impl Processes {
     }
 }
 
+/// Adds the processes of a control group and of the groups below it.
+fn add_processes(group: &Path, processes: &mut HashSet<u32>) {
+    let list = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    let numbers = list.lines().filter_map(|line| line.parse::<u32>().ok());
+    // Processes of another PID namespace have the number 0 in version 2.
+    processes.extend(numbers.filter(|process| *process != 0));
+    for entry in fs::read_dir(group).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            add_processes(&entry.path(), processes);
+        }
+    }
+}
+
 /// The bytes that a process has read from disks.
 fn read_bytes(process: u32) -> Option<u64> {
     let counts = fs::read_to_string(format!("/proc/{process}/io")).ok()?;
@@ -176,7 +195,7 @@ fn descriptors(process: u32, is_large: &impl Fn(Id) -> bool, uses: &mut Uses) ->
     let directory = openat(CWD, &path, FLAGS, Mode::empty()).ok()?;
     for entry in rustix::fs::Dir::read_from(&directory).ok()?.flatten() {
         let fields = StatxFlags::INO;
-        // A server is not asked.
+        // The kernel does not ask a server with this flag.
         let Ok(stat) = statx(
             &directory,
             entry.file_name(),
@@ -296,7 +315,7 @@ mod tests {
         file.seek(SeekFrom::Start(12_345)).unwrap();
         settles(|| position(id, true), Some(12_345));
         settles(|| position(id, false), Some(0));
-        // This one has a position of its own.
+        // This descriptor has a position of its own.
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
         let mut other = fs::File::open(path).unwrap();
         other.seek(SeekFrom::Start(77)).unwrap();
@@ -305,6 +324,31 @@ mod tests {
         settles(|| position(id, true), Some(12_345));
         drop(file);
         settles(|| position(id, true), None);
+    }
+
+    /// The library has not reported these processes, and no known process has started them.
+    #[test]
+    fn files_of_all_processes_of_a_control_group_are_in_use() {
+        let group = tempfile::tempdir().unwrap();
+        let below = group.path().join("below");
+        fs::create_dir(&below).unwrap();
+        let mut processes = Processes::of(None);
+        processes.group = Some(group.path().to_owned());
+        let [own, of_group_below] = [group.path(), &below].map(|group| {
+            let (file, id) = file();
+            let mut command = Command::new("sleep");
+            let child = command.arg("600").stderr(file).spawn().unwrap();
+            fs::write(group.join("cgroup.procs"), format!("0\n{}\n", child.id())).unwrap();
+            (child, id)
+        });
+        let uses = processes.uses(|_| true);
+        let positions = [own, of_group_below].map(|(mut child, id)| {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            uses.position(id)
+        });
+        assert_eq!(positions, [Some(20_000); 2]);
+        assert!(!processes.known.contains(&0));
     }
 
     #[test]

@@ -83,6 +83,11 @@ fn file(fd: c_int) -> Option<&'static AtomicU64> {
     FILES.get(usize::try_from(fd).ok()?)
 }
 
+/// Returns true if the position from which the program reads this descriptor is known.
+pub fn follows(fd: c_int) -> bool {
+    file(fd).is_some_and(|file| file.load(Ordering::Relaxed) > 0)
+}
+
 /// The program has opened a file with these flags.
 #[inline(never)]
 pub fn opened(fd: c_int, flags: c_int) {
@@ -94,8 +99,8 @@ pub fn opened(fd: c_int, flags: c_int) {
 /// The program is about to close a descriptor.
 pub fn closes(fd: c_int) {
     // Most descriptors have no position here.
-    if let Some(file) = file(fd)
-        && file.load(Ordering::Relaxed) > 0
+    if follows(fd)
+        && let Some(file) = file(fd)
         && let Some(channel) = learning()
         && let position @ 1.. = file.swap(0, Ordering::Relaxed)
     {
@@ -136,7 +141,7 @@ pub fn read_at(fd: c_int, offset: off64_t, count: ssize_t) {
     if count > 0
         && let Ok(start) = u64::try_from(offset)
         && let Some(channel) = learning()
-        && file(fd).is_some_and(|file| file.load(Ordering::Relaxed) > 0)
+        && follows(fd)
         && counts_down(&READS)
     {
         let end = start.saturating_add(count.unsigned_abs() as u64);
@@ -387,10 +392,7 @@ pub fn ends() {
 /// The program has mapped a descriptor, or other memory, at this address.
 pub fn mapped(fd: c_int, address: *mut c_void, len: usize) {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    if learning().is_some()
-        && file(fd).is_some_and(|file| file.load(Ordering::Relaxed) > 0)
-        && address != libc::MAP_FAILED
-    {
+    if learning().is_some() && follows(fd) && address != libc::MAP_FAILED {
         let mapping = &MAPPINGS[NEXT.fetch_add(1, Ordering::Relaxed) % MAPPINGS.len()];
         mapping[0].store(address.addr(), Ordering::Relaxed);
         mapping[1].store(len, Ordering::Relaxed);

@@ -72,12 +72,17 @@ pub fn insert(fd: c_int, file: &OpenFile, shared: u32) {
     entry.state.store(shared.wrapping_add(1), Ordering::Release);
 }
 
+/// Returns true if a descriptor has a file here.
+pub fn contains(fd: c_int) -> bool {
+    entry(fd).is_some_and(|entry| entry.state.load(Ordering::Relaxed) != 0)
+}
+
 /// Removes the file of a descriptor, which is closed, or whose file may be used without it.
 /// Returns the file if only this descriptor has it.
 pub fn remove(fd: c_int) -> Option<OpenFile> {
     let entry = entry(fd)?;
     // Most descriptors have no file here. A child of vfork(2) closes its own.
-    if entry.state.load(Ordering::Relaxed) == 0 || !system_calls::are_allowed() {
+    if !contains(fd) || !system_calls::are_allowed() {
         return None;
     }
     let state = entry.state.swap(0, Ordering::Acquire);

@@ -108,6 +108,11 @@ pub fn opened(survey: &Survey<'_>, start: u64) {
     }
 }
 
+/// Returns true if a descriptor has a file that is not surveyed to its end.
+pub fn contains(fd: c_int) -> bool {
+    are_left() && entry(fd).is_some()
+}
+
 /// The descriptor is closed, or is that of another file.
 pub fn remove(fd: c_int) {
     // A child of vfork(2) closes its own.

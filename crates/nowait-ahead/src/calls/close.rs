@@ -12,6 +12,7 @@ use crate::next::interpose;
 use crate::open_files;
 use crate::survey;
 use crate::survey_events::surveys;
+use crate::windows;
 
 /// The result of a function that returns none.
 type Nothing = ();
@@ -57,10 +58,15 @@ where
 {
     open_files::remove(fd);
     // If the call fails, `new` stays open.
-    if fd != new && flags & !libc::O_CLOEXEC == 0 && may_be_open(fd) {
+    if fd != new && flags & !libc::O_CLOEXEC == 0 && is_followed(new) && may_be_open(fd) {
         closes(new);
     }
     descriptor::duplicates(fd, call)
+}
+
+/// Returns true if [`closes`] has something to do for a descriptor.
+fn is_followed(fd: c_int) -> bool {
+    learn::follows(fd) || open_files::contains(fd) || windows::contains(fd)
 }
 
 /// Returns false if no file has this descriptor. It is asked for only where it matters, and where system calls may be made.

@@ -264,9 +264,10 @@ impl Work {
             .then_some(command::is_unseen as fn(&Path) -> bool)
             .filter(|_| self.surveys);
         // The walks may begin to read data at once.
-        let evictor = self
-            .evicts_by()
-            .map(|channel| Evictor::start(channel, program.pid, &self.readahead, is_unseen));
+        let evictor = self.evicts_by().map(|channel| {
+            let group = self.group.as_ref().map(Group::path).map(Path::to_owned);
+            Evictor::start(channel, program.pid, group, &self.readahead, is_unseen)
+        });
         if !self.is_ready(&mut program) {
             return;
         }

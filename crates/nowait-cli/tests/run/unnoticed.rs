@@ -283,6 +283,35 @@ fn the_library_calls_neither_lseek_nor_statfs() {
     );
 }
 
+/// A shell replaces a descriptor, and gives it back, for each redirection.
+#[test]
+fn the_library_makes_no_call_when_a_descriptor_is_replaced_that_no_file_is_read_from() {
+    let missing = Command::new("strace").arg("-V").output().is_err();
+    if missing || !rustix::process::geteuid().is_root() {
+        return slowdisk::skip_or_fail("strace is missing, or not root");
+    }
+    let traced = Alone::named("strace");
+    let trace = traced.directory.path().join("trace");
+    let calls = |mode: &[&str], before: &[&str], redirections: usize| {
+        let script = ": >/dev/null; ".repeat(redirections);
+        let words = ["-qq", "-e", "trace=fcntl", "-o", word(&trace)];
+        let words = [&words[..], &["sh", "-c", &script]].concat();
+        run(&mut traced.command(mode, before, &words)).done();
+        let trace = std::fs::read_to_string(&trace).unwrap();
+        trace
+            .lines()
+            .filter(|line| line.contains("F_GETFL"))
+            .count()
+    };
+    for (mode, before) in [
+        (&["--learn=redirections"], &[][..]),
+        (&["--keep-cache"], &[without_groups()]),
+    ] {
+        let [one, many] = [1, 20].map(|count| calls(mode, before, count));
+        assert_eq!(one, many, "{mode:?}");
+    }
+}
+
 #[test]
 fn no_descriptor_appears_in_a_program() {
     let said = Alone::of("notices.c").compare(&[], &["descriptors", "/etc/passwd"]);
