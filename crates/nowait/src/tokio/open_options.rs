@@ -119,14 +119,20 @@ impl OpenOptions {
         if self.reads && !self.more {
             let open = async { open_cached(path.as_ref()) };
             if let Some(opened) = in_turn(open, |open| open.as_ref().map(|_| 0)).await {
-                let handle = opened?.into_handle(None, None)?;
-                return Ok(File::on(handle, engine));
+                let opened = opened?;
+                let size = opened.size;
+                let handle = opened.into_handle(None, None)?;
+                return Ok(File::on(handle, engine, Some(size)));
             }
         }
         let (options, path) = (self.std.clone(), path.as_ref().to_owned());
         // The worker identifies the file, too: some filesystems ask a server.
         let open = move || Ok(Handle::of_any(options.open(path)?.into()));
-        Ok(File::on(on_worker(&engine, None, open).await?, engine))
+        Ok(File::on(
+            on_worker(&engine, None, open).await?,
+            engine,
+            None,
+        ))
     }
 }
 

@@ -93,6 +93,13 @@ impl Stream {
         Poll::Ready(())
     }
 
+    /// The kernel's position, and the number of unread bytes before it. `None` if a call of a clone is queued or running.
+    pub(super) fn position(&self, file: &File) -> Option<(u64, usize)> {
+        let tell = || rustix::fs::tell(file.handle()).ok();
+        let position = self.description.at_once(file.engine(), tell)??;
+        Some((position, self.unread.len()))
+    }
+
     pub(super) fn poll_read(
         &mut self,
         file: &File,

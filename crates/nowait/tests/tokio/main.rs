@@ -27,4 +27,5 @@ mod file;
 mod ours;
 mod paused_clock;
 mod position;
+mod read_to_end;
 mod surface;
