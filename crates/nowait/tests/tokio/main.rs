@@ -23,6 +23,7 @@ mod common {
 mod bad;
 mod calls;
 mod differential;
+mod dir_calls;
 mod file;
 mod ours;
 mod paused_clock;
