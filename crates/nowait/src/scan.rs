@@ -117,6 +117,17 @@ impl Options {
     pub(crate) fn start(&self, directory: impl Into<Arc<Directory>>) -> Scan {
         Entries::new(self.group(directory.into()))
     }
+
+    /// Opens a directory and lists it, or its first names if there are many. A small directory thus needs only this
+    /// call. Blocks.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn blocking_list(&self, path: &Path) -> Result<(Arc<Directory>, Scan)> {
+        let directory = Arc::new(Directory::blocking_open(path)?);
+        let mut progress = self.progress(&directory, Arc::new(Dir::root(&directory)));
+        progress.list_if_small();
+        let group = self.group_for("scan", progress, &directory);
+        Ok((directory, Entries::new(group)))
+    }
 }
 
 impl Entries<Stats> {

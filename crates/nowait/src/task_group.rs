@@ -27,6 +27,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use job::known_processors;
 pub(crate) use job::{Job, Stats, processors};
 
 use crate::engine::{Engine, Task};
@@ -69,7 +70,8 @@ struct State<J> {
     /// The number of pieces that are running.
     running: usize,
     max_workers: usize,
-    fast_workers: usize,
+    /// The number of processors. `None` until a worker has determined it, because that reads files.
+    fast_workers: Option<usize>,
     /// The time of a piece, and the time of pieces that slept, as moving averages in seconds. The
     /// second one counts 0 for a piece that did not sleep.
     time: f32,
@@ -118,7 +120,8 @@ impl<J: Job> State<J> {
         if self.slow() {
             self.max_workers
         } else {
-            self.max_workers.min(self.fast_workers + more)
+            let fast_workers = self.fast_workers.unwrap_or(1);
+            self.max_workers.min(fast_workers + more)
         }
     }
 
@@ -192,7 +195,7 @@ impl<J: Job> TaskGroup<J> {
                 workers: 0,
                 running: 0,
                 max_workers: 0,
-                fast_workers: 0,
+                fast_workers: None,
                 time: 0.0,
                 time_asleep: 0.0,
                 waiting: 0,
@@ -435,8 +438,8 @@ impl<J: Job> TaskGroup<J> {
                 .max_workers()
                 .min(engine.max_task_workers())
                 .max(1);
-            state.fast_workers = processors().min(state.max_workers);
             let most = state.max_workers;
+            state.fast_workers = known_processors().map(|n| n.min(most));
             state.job.grant(most);
             state.engine = Some(engine.clone());
         }
@@ -467,7 +470,10 @@ impl<J: Job> Task for TaskGroup<J> {
     }
 
     fn run_once(&self) -> bool {
+        let processors = processors();
         let mut state = lock(&self.state);
+        let most = state.max_workers;
+        state.fast_workers.get_or_insert(processors.min(most));
         let slow = state.slow();
         let piece = match state.cancelled {
             Cancelled::No if state.workers <= state.wanted() => state.job.pick(slow),
@@ -570,7 +576,7 @@ mod model {
         {
             let mut state = lock(&group.state);
             state.stage = Stage::Workers;
-            (state.max_workers, state.fast_workers, state.workers) = (2, 2, 2);
+            (state.max_workers, state.fast_workers, state.workers) = (2, Some(2), 2);
         }
         let worker = || {
             let group = group.clone();

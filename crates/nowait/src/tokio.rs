@@ -9,6 +9,8 @@
 //!   A read takes 3 of the 128 units of tokio's cooperative budget for each 12 KiB.
 //! - A file that is opened for reading, or read as a whole, is opened at the first poll where [that
 //!   does not block](crate::OpenOptions::open). So is metadata asked for.
+//! - [`File::read_to_end`] and [`File::read_to_string`] ask for the size of the file, and read it in as few reads as
+//!   possible. They take the place of the methods of `AsyncReadExt` in calls on a [`File`].
 //! - Everything else is an operation on an [`Engine`](crate::Engine), whose threads wake the task.
 //!   No function here needs tokio's I/O driver, its timers, its blocking pool, or a running
 //!   runtime. A file can be opened on one runtime and used on another. Operations in flight
@@ -59,6 +61,7 @@ mod paths;
 mod raw_fd;
 mod read_buf;
 mod read_dir;
+mod read_to_end;
 mod stream;
 mod transfer;
 mod unread;

@@ -312,6 +312,28 @@ impl Progress {
         self.listing.stop();
     }
 
+    /// Lists a small directory, in the calling thread. Of another one, it lists the first names. Blocks.
+    #[cfg(feature = "tokio")]
+    pub(super) fn list_if_small(&mut self) {
+        self.run_next();
+        if self.unsorted.entries <= BATCH {
+            // It returns no names if the first names were all.
+            self.run_next();
+        }
+        if self.listing.is_over() {
+            // Puts the names into batches.
+            self.run_next();
+            self.close();
+        }
+    }
+
+    #[cfg(feature = "tokio")]
+    fn run_next(&mut self) {
+        if let Some(piece) = self.pick(false) {
+            self.finish_piece(Progress::run(piece, None, &|| false));
+        }
+    }
+
     /// Stores listed names.
     fn add_listed(&mut self, mut rows: EntryTable, problem: Option<Problem>) {
         self.listers -= 1;

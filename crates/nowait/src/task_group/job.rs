@@ -71,11 +71,17 @@ pub(crate) struct Stats {
     pub(crate) workers: usize,
 }
 
+static PROCESSORS: OnceNonZeroUsize = OnceNonZeroUsize::new();
+
 /// The number of threads that can run in parallel. It is determined once, because that reads
-/// several files of /sys.
+/// several files of /proc and of cgroups. Blocks.
 pub(crate) fn processors() -> usize {
-    static PROCESSORS: OnceNonZeroUsize = OnceNonZeroUsize::new();
     PROCESSORS
         .get_or_init(|| std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN))
         .get()
+}
+
+/// The same, if it was determined before.
+pub(super) fn known_processors() -> Option<usize> {
+    PROCESSORS.get().map(NonZero::get)
 }

@@ -72,6 +72,8 @@ pub struct File {
     description: Arc<Description>,
     stream: Mutex<Stream>,
     most: usize,
+    /// The size when the file was opened, until the stream is used.
+    opened_size: Option<u64>,
 }
 
 /// Calls at an offset, which are those of [`crate::File`].
@@ -93,15 +95,25 @@ impl File {
         File::of(Handle::of_any(std.into()), true)
     }
 
-    /// A newly opened descriptor on an engine, with the contents of the file, if they were read. Otherwise they are
-    /// empty.
-    pub(super) fn on(handle: Handle, engine: Engine, contents: Vec<u8>) -> File {
-        let mut file = File::of(handle, false);
-        *file.stream.get_mut() = Stream::with_contents(&file.description, contents);
+    /// A newly opened descriptor on an engine.
+    pub(super) fn on(handle: Handle, engine: Engine) -> File {
+        let file = File::of(handle, false);
         let _ = file
             .on
             .set(Box::new(crate::File::of(file.handle.clone(), engine)));
         file
+    }
+
+    /// The same file, whose size was asked for when it was opened.
+    pub(super) fn with_size(mut self, size: u64) -> File {
+        self.opened_size = Some(size);
+        self
+    }
+
+    /// The same file, all of which was read when it was opened.
+    pub(super) fn with_contents(mut self, contents: Vec<u8>) -> File {
+        *self.stream.get_mut() = Stream::with_contents(&self.description, contents);
+        self
     }
 
     fn of(handle: Handle, is_given_out: bool) -> File {
@@ -112,6 +124,7 @@ impl File {
             handle,
             on: OnceBox::new(),
             most: MAX_BUF_SIZE,
+            opened_size: None,
         }
     }
 
@@ -215,6 +228,7 @@ impl File {
             description: self.description.clone(),
             stream: Mutex::new(Stream::new(&self.description)),
             most: self.most,
+            opened_size: None,
         })
     }
 
@@ -254,6 +268,7 @@ impl File {
             description,
             stream,
             most,
+            opened_size,
         } = self;
         description.give_out();
         let stream = stream.into_inner();
@@ -279,6 +294,7 @@ impl File {
             description,
             stream,
             most,
+            opened_size,
         })
     }
 
@@ -368,8 +384,47 @@ impl File {
     /// The parts that one poll of the stream needs.
     fn parts(self: Pin<&mut Self>) -> io::Result<(&crate::File, &mut Stream, usize)> {
         let this = self.get_mut();
+        this.opened_size = None;
         let file = file_of(&this.on, &this.handle).map_err(as_io)?;
         Ok((file, this.stream.get_mut(), this.most))
+    }
+}
+
+/// The parts of a read to the end.
+impl File {
+    pub(super) fn is_regular(&self) -> bool {
+        self.handle.is_regular()
+    }
+
+    /// Returns true if the file is one of the kernel's own, whose size may be 0 although it has bytes.
+    pub(super) fn is_in_kernel(&self) -> bool {
+        self.handle.filesystem().is_in_kernel()
+    }
+
+    pub(super) fn is_busy(&mut self) -> bool {
+        self.stream.get_mut().is_busy()
+    }
+
+    /// The size when the file was opened, if the stream was not used since: the position is 0.
+    pub(super) fn take_opened_size(&mut self) -> Option<u64> {
+        self.opened_size.take()
+    }
+
+    /// The size, if the kernel or the filesystem's server tells.
+    pub(super) async fn size(&self) -> Option<u64> {
+        self.statx(StatxMask::SIZE).await.ok().map(|it| it.len())
+    }
+
+    /// Returns true if the file has this size, and the calling thread need not wait to know it.
+    pub(super) fn has_size(&self, size: usize) -> bool {
+        let asked = Statx::of(&self.handle, StatxMask::SIZE).try_cached();
+        asked.is_some_and(|asked| asked.is_ok_and(|it| it.len() == size as u64))
+    }
+
+    /// The kernel's position and the number of unread bytes before it, if the calling thread can ask for it.
+    pub(super) fn position(&mut self) -> Option<(u64, usize)> {
+        let file = file_of(&self.on, &self.handle).ok()?;
+        self.stream.get_mut().position(file)
     }
 }
 
@@ -420,6 +475,7 @@ impl AsyncWrite for File {
 impl AsyncSeek for File {
     fn start_seek(self: Pin<&mut Self>, to: io::SeekFrom) -> io::Result<()> {
         let this = self.get_mut();
+        this.opened_size = None;
         let file = file_of(&this.on, &this.handle).map_err(as_io);
         this.stream.get_mut().start_seek(file, to)
     }

@@ -121,15 +121,15 @@ impl OpenOptions {
         if self.reads && !self.more {
             let open = async { open_cached(path.as_ref()) };
             if let Some(opened) = in_turn(open, |open| open.as_ref().map(|_| 0)).await {
-                let handle = opened?.into_private_handle();
-                return Ok(File::on(handle, engine, Vec::new()));
+                let opened = opened?;
+                let size = opened.metadata.len();
+                return Ok(File::on(opened.into_private_handle(), engine).with_size(size));
             }
         }
         let (options, path) = (self.std.clone(), path.as_ref().to_owned());
         // The worker identifies the file, too: some filesystems ask a server.
         let open = move || Ok(Handle::of_any(options.open(path)?.into()));
-        let handle = on_worker(&engine, None, open).await?;
-        Ok(File::on(handle, engine, Vec::new()))
+        Ok(File::on(on_worker(&engine, None, open).await?, engine))
     }
 }
 
@@ -169,8 +169,8 @@ impl File {
         if let Some(opened) = in_turn(open, |open| open.as_ref().map(|_| 0)).await {
             let opened = opened?;
             let metadata = opened.metadata;
-            let file = File::on(opened.into_private_handle(), engine, Vec::new());
-            return Ok((file, metadata));
+            let file = File::on(opened.into_private_handle(), engine);
+            return Ok((file.with_size(metadata.len()), metadata));
         }
         let path = path.as_ref().to_owned();
         let open = move || {
@@ -179,7 +179,11 @@ impl File {
         };
         let (handle, metadata, contents) = on_worker(&engine, None, open).await?;
         let contents = contents.map(|(bytes, _)| bytes);
-        let file = File::on(handle, engine, contents.unwrap_or_default());
+        let file = File::on(handle, engine).with_size(metadata.len());
+        let file = match contents {
+            Some(contents) => file.with_contents(contents),
+            None => file,
+        };
         Ok((file, metadata))
     }
 

@@ -1,5 +1,9 @@
-//! The part of a read into tokio's `ReadBuf` that runs in the calling thread.
+//! tokio's `ReadBuf`: the part of a read into it that runs in the calling thread, and one in the free memory of a
+//! vector.
 #![allow(unsafe_code)]
+
+use std::io;
+use std::task::{Poll, ready};
 
 use crate::read::start::Start;
 use crate::sys::uninit_slice::UninitSlice;
@@ -23,6 +27,21 @@ pub(crate) fn start_into_read_buf(
     unsafe { dst.assume_init(filled) };
     dst.advance(filled);
     started
+}
+
+/// Polls a read into the free memory of a vector, and appends the bytes. Returns their number.
+pub(crate) fn poll_into_vec(
+    bytes: &mut Vec<u8>,
+    poll: impl FnOnce(&mut ::tokio::io::ReadBuf<'_>) -> Poll<io::Result<()>>,
+) -> Poll<io::Result<usize>> {
+    let len = bytes.len();
+    let mut dst = ::tokio::io::ReadBuf::uninit(bytes.spare_capacity_mut());
+    let read = poll(&mut dst);
+    let n = dst.filled().len();
+    // SAFETY: a `ReadBuf` of this memory has so many filled bytes. No caller puts another one in its place.
+    unsafe { bytes.set_len(len + n) };
+    ready!(read)?;
+    Poll::Ready(Ok(n))
 }
 
 #[cfg(test)]

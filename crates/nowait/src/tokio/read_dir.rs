@@ -20,7 +20,8 @@ use crate::metadata::FileType as Kind;
 use crate::scan::{Batch, Directory, Options, Scan};
 use crate::sys;
 
-/// Returns the entries of a directory except `.` and `..`, in no particular order.
+/// Returns the entries of a directory except `.` and `..`, in no particular order. A worker opens the directory and lists
+/// its first names; all of them if they are few.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -38,11 +39,11 @@ use crate::sys;
 /// # Errors
 /// The errors of open(2) for the directory.
 pub async fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
-    let options = Options::new();
-    let directory = options.open_directory(path.as_ref());
-    let directory = Arc::new(directory.await.map_err(as_io)?);
+    let path = path.as_ref().to_owned();
+    let list = move || Options::new().blocking_list(&path).map_err(as_io);
+    let (directory, scan) = on_worker(&Engine::process()?, None, list).await?;
     Ok(ReadDir {
-        scan: options.start(directory.clone()),
+        scan,
         directory,
         batch: None,
     })

@@ -72,22 +72,21 @@ enum Doing {
 
 impl Stream {
     pub(super) fn new(description: &Arc<Description>) -> Stream {
-        Stream::with_contents(description, Vec::new())
-    }
-
-    /// The stream of a file that was just opened, with its contents, if they were read. Otherwise they are empty.
-    pub(super) fn with_contents(description: &Arc<Description>, contents: Vec<u8>) -> Stream {
-        let doing = match contents.is_empty() {
-            true => Doing::Nothing,
-            false => Doing::ReadWhole(contents),
-        };
         Stream {
             description: description.clone(),
-            doing,
+            doing: Doing::Nothing,
             unread: Unread::default(),
             failed: None,
             sought: 0,
             watch: None,
+        }
+    }
+
+    /// The stream of a file that was just opened, with its contents.
+    pub(super) fn with_contents(description: &Arc<Description>, contents: Vec<u8>) -> Stream {
+        Stream {
+            doing: Doing::ReadWhole(contents),
+            ..Stream::new(description)
         }
     }
 
@@ -106,6 +105,13 @@ impl Stream {
             self.failed = Some(error);
         }
         Poll::Ready(())
+    }
+
+    /// The kernel's position, and the number of unread bytes before it. `None` if a call of a clone is queued or running.
+    pub(super) fn position(&self, file: &File) -> Option<(u64, usize)> {
+        let tell = || rustix::fs::tell(file.handle()).ok();
+        let position = self.description.at_once(file.engine(), tell)??;
+        Some((position, self.unread.len()))
     }
 
     pub(super) fn poll_read(

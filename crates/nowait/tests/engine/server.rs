@@ -111,7 +111,6 @@ fn a_file_of_a_server_that_is_to_leave_the_cache_is_not_asked_about() {
 #[cfg(feature = "tokio")]
 #[test]
 fn a_tokio_file_does_not_wait_for_a_server_in_the_calling_thread() {
-    use ::tokio::io::AsyncReadExt;
     slowdisk::require!(slowdisk::available());
     let runtime = ::tokio::runtime::Builder::new_current_thread()
         .build()

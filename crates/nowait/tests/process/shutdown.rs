@@ -146,7 +146,6 @@ fn use_all(engine: &Engine, tree: &Tree, dies: &dyn Fn()) {
 /// Opens and reads files by [`nowait::tokio`].
 #[cfg(feature = "tokio")]
 fn tokio_file(cold: &Path, warm: &Path) {
-    use tokio::io::AsyncReadExt;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();

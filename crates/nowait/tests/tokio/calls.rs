@@ -35,8 +35,8 @@ const fn row(name: &'static str, most: usize) -> Row {
     }
 }
 
-const ROWS: [Row; 9] = [
-    // O_PATH, statx, open, fstat, close, read, close. overlayfs refuses RWF_NOWAIT: a mapping tells if the data is cached.
+const ROWS: [Row; 11] = [
+    // O_PATH, statx, open, statx, close, read, close. overlayfs refuses RWF_NOWAIT: a mapping tells if the data is cached.
     Row {
         name: "read",
         most: 7,
@@ -57,6 +57,18 @@ const ROWS: [Row; 9] = [
         name: "tokio::File::open, read_at",
         most: 7,
         most_on_overlay: 14,
+    },
+    // The same, and statx: no bytes were added to the file while it was read. On overlayfs two: the first tells if the layer
+    // of the file is local.
+    Row {
+        name: "File::open, read_to_end",
+        most: 8,
+        most_on_overlay: 17,
+    },
+    Row {
+        name: "File::open, read_to_string",
+        most: 8,
+        most_on_overlay: 17,
     },
     // O_PATH, statx, statx for the type of the standard library, close.
     row("metadata", 4),
@@ -81,6 +93,16 @@ async fn run(name: &str, file: &Path, link: &Path) -> io::Result<()> {
             let file = nowait::tokio::File::open(file).await?;
             let (n, _) = file.read_at(vec![0; LEN], 0).await.into_result()?;
             assert_eq!(n, LEN);
+        }
+        "File::open, read_to_end" => {
+            let mut bytes = Vec::new();
+            let mut file = nowait::tokio::File::open(file).await?;
+            assert_eq!(file.read_to_end(&mut bytes).await?, LEN);
+        }
+        "File::open, read_to_string" => {
+            let mut text = String::new();
+            let mut file = nowait::tokio::File::open(file).await?;
+            assert_eq!(file.read_to_string(&mut text).await?, LEN);
         }
         "metadata" => assert_eq!(nowait::tokio::metadata(file).await?.len(), LEN as u64),
         "symlink_metadata" => {

@@ -796,7 +796,10 @@ macro_rules! behaviours {
                     assert!(names.insert(name));
                 }
                 assert_eq!(names.len(), 1003);
-                assert!(fs::read_dir(dir.path().join("none")).await.is_err());
+                let none = fs::read_dir(dir.path().join("none")).await.unwrap_err();
+                assert_eq!(none.kind(), io::ErrorKind::NotFound);
+                let file = fs::read_dir(dir.path().join("f0")).await.unwrap_err();
+                assert_eq!(file.kind(), io::ErrorKind::NotADirectory);
             }
 
             #[test]

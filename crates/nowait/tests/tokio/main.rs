@@ -23,9 +23,11 @@ mod common {
 mod bad;
 mod calls;
 mod differential;
+mod dir_calls;
 mod file;
 mod open_and_read;
 mod ours;
 mod paused_clock;
 mod position;
+mod read_to_end;
 mod surface;

@@ -33,6 +33,7 @@ use crate::common::wait::wait_until;
 #[derive(Clone, Debug)]
 enum Step {
     Read(usize),
+    ReadToEnd,
     /// A read that is polled once and dropped.
     GiveUp(usize),
     Write(usize),
@@ -59,6 +60,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let by = -(SIZE as i64)..SIZE as i64;
     let step = prop_oneof![
         6 => len().prop_map(Step::Read),
+        1 => Just(Step::ReadToEnd),
         2 => len().prop_map(Step::GiveUp),
         3 => len().prop_map(Step::Write),
         2 => (0..SIZE * 2).prop_map(|to| Step::Seek(SeekFrom::Start(to))),
@@ -115,6 +117,12 @@ async fn go(
                     }
                 }
                 prop_assert_eq!(got, want, "step {}", n);
+                prop_assert!(a == b, "step {}: other bytes", n);
+            }
+            Step::ReadToEnd => {
+                let (mut a, mut b) = (Vec::new(), Vec::new());
+                let got = file.read_to_end(&mut a).await.unwrap();
+                prop_assert_eq!(got, std.read_to_end(&mut b).unwrap(), "step {}", n);
                 prop_assert!(a == b, "step {}: other bytes", n);
             }
             Step::GiveUp(len) => {
