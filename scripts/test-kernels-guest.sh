@@ -103,7 +103,8 @@ run_once() {
         timeout -s KILL "$limit" "/tests/bin/${1%%::*}" --test-threads=1 --show-output $3
         rc=$?
         # Processes of a killed test would keep the pipe open: kill all except this one and PID 1.
-        [ $rc -lt 128 ] || { sleep 1; kill -9 -1; }
+        # A program may have been killed because memory was short.
+        [ $rc -lt 128 ] || { dmesg | grep -i 'out of memory' | tail -n 1; sleep 1; kill -9 -1; }
         echo $rc >"$2.rc"
     } 2>&1 | tee "$2"
     rc=$(cat "$2.rc")

@@ -325,7 +325,8 @@ boot_kernel() {
     truncate -s 2G "$disk"
     if [[ $share ]]; then
         truncate -s 12G "$disk"
-        memory=4G
+        # Forty programs run at the same time on FUSE. Memory that the guest does not use is not taken.
+        memory=8G
         start_server
     fi
     truncate -s 256M "$polled"
