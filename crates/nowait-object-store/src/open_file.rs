@@ -215,7 +215,11 @@ impl OpenFile {
             return None;
         }
         self.counters.read_at_open(end - start, *provenance);
-        Some(bytes.slice(start..end))
+        // A small part does not keep all of the file in memory.
+        Some(match end - start {
+            n if n < bytes.len() / 2 => Bytes::copy_from_slice(&bytes[start..end]),
+            _ => bytes.slice(start..end),
+        })
     }
 
     /// Reads several ranges of a file that had `len` bytes just now. Ranges that are close to each

@@ -18,12 +18,18 @@ use crate::metadata::Metadata;
 pub struct File {
     file: Take<nowait::tokio::File>,
     metadata: Metadata,
+    /// A seek has begun and not ended.
+    is_seeking: bool,
 }
 
 impl File {
     pub(crate) fn new(file: nowait::tokio::File, metadata: Metadata) -> File {
         let file = file.take(metadata.len());
-        File { file, metadata }
+        File {
+            file,
+            metadata,
+            is_seeking: false,
+        }
     }
 }
 
@@ -39,14 +45,20 @@ impl AsyncRead for File {
 
 impl AsyncSeek for File {
     fn start_seek(mut self: Pin<&mut Self>, to: SeekFrom) -> io::Result<()> {
-        Pin::new(self.file.get_mut()).start_seek(to)
+        Pin::new(self.file.get_mut()).start_seek(to)?;
+        self.is_seeking = true;
+        Ok(())
     }
 
     fn poll_complete(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
-        let position = task::ready!(Pin::new(self.file.get_mut()).poll_complete(cx))?;
-        let left = self.metadata.len().saturating_sub(position);
-        self.file.set_limit(left);
-        Poll::Ready(Ok(position))
+        let position = task::ready!(Pin::new(self.file.get_mut()).poll_complete(cx));
+        // Without a seek, it is the result of the last one.
+        let is_sought = std::mem::take(&mut self.is_seeking);
+        if let (true, Ok(position)) = (is_sought, &position) {
+            let left = self.metadata.len().saturating_sub(*position);
+            self.file.set_limit(left);
+        }
+        Poll::Ready(position)
     }
 }
 

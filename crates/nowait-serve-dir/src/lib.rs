@@ -17,8 +17,8 @@
 //!   for each 64 KiB.
 //! - [`NowaitBackend`] looks up, opens and reads a cached file in the task that polls the request.
 //!   The rest goes to an engine of nowait, and the task waits for it without blocking its thread.
-//!   The functions of [`nowait::tokio`] document which calls the task makes itself: `File::open`,
-//!   `statx` and `File::statx`.
+//!   The functions of [`nowait::tokio`] document which calls the task makes itself: `File::open_and_read`
+//!   and `statx`.
 //!
 //! The page cache is the only cache. A file that is replaced, truncated or removed is served
 //! accordingly in the next response.

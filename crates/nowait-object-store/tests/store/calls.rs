@@ -22,7 +22,7 @@ const LEN: usize = 3000;
 /// The calls, and their most system calls. The file is compared with its path: O_PATH, statx, faccessat, close.
 const ROWS: [(&str, usize); 3] = [
     ("head", 4),
-    // The same, and one read.
+    // The comparison, and one read.
     ("get", 5),
     ("get_ranges", 5),
 ];

@@ -21,13 +21,13 @@ type Headers = &'static [(&'static str, &'static str)];
 
 /// The requests. ServeDir first asks if the path is a directory: O_PATH, statx, statx, close.
 const ROWS: [Row; 4] = [
-    // Then O_PATH, statx, open, statx, close, read, close.
+    // GET: O_PATH, statx, open, statx, close, read, close.
     (Method::GET, "/text.txt", &[], 11),
-    // The same, and four lseek: two for each seek.
+    // GET of a range: two lseek for each of two seeks, and the calls of GET.
     (Method::GET, "/text.txt", &[("range", "bytes=1-3")], 15),
-    // No read.
+    // GET of an unchanged file: the calls of GET without the read.
     (Method::GET, "/text.txt", &[("if-none-match", "*")], 10),
-    // The metadata again.
+    // HEAD asks for the metadata a second time.
     (Method::HEAD, "/text.txt", &[], 8),
 ];
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use super::run::OpFuture;
 use super::shared::Engine;
@@ -78,7 +78,11 @@ impl<T> Future for SpawnBlocking<T> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
         let this = self.get_mut();
-        let done = ready!(this.operation.poll(&this.engine, cx));
+        let Poll::Ready(done) = this.operation.poll(&this.engine, cx) else {
+            // In a forked child the future would never be woken.
+            let is_here = this.engine.check_process("call");
+            return is_here.map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending);
+        };
         let result = lock(&this.result).take();
         Poll::Ready(done.result.and_then(|_| {
             // A call that has succeeded has a result.

@@ -242,8 +242,8 @@ impl OpenOptions {
         self.flags() == Ok(OFlags::RDONLY | OFlags::CLOEXEC)
     }
 
-    /// Returns true if an ordinary read of the file may do what its own reads do.
-    pub(super) fn reads_cached_bytes(&self) -> bool {
+    /// Returns true if an ordinary read of the file may take the place of its own.
+    pub(super) fn reads_ordinarily(&self) -> bool {
         self.read && !self.direct && !self.keep_cache
     }
 

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::handle::Handle;
 use crate::metadata::{Metadata, StatxMask};
 use crate::policy::provenance::{Arrival, Origin, Provenance, Read, ServedBy, origin};
-use crate::read::to_end::to_end;
+use crate::read::to_end::{room, to_end};
 use crate::read::{Cached, cached};
 use crate::sys::cast::to_usize;
 
@@ -28,13 +28,14 @@ pub struct OpenedFile {
 }
 
 impl OpenOptions {
-    /// Opens the file, and asks for its metadata. If a worker opens it, the worker also reads it, if it is a regular
-    /// file of at most `limit` bytes. So one trip to a worker takes the place of three.
+    /// Opens a regular file, and asks for its metadata. If a worker opens it, the worker also reads it, if it has at most
+    /// `limit` bytes. So one trip to a worker takes the place of three. A file of another type is not opened: see
+    /// [`regular`](OpenOptions::regular).
     ///
     /// If the path is cached, the calling thread opens the file in the cases of [`open`](OpenOptions::open), and
     /// nothing is read: `contents` is `None`. It is `None`, too, if the file is larger, if reading it has failed,
-    /// if it is not open for reading, and with [`direct`](OpenOptions::direct) or
-    /// [`keep_cache`](OpenOptions::keep_cache). Then read the file.
+    /// if it is not open for reading, on procfs, tracefs and debugfs, where a read may wait without end, and with
+    /// [`direct`](OpenOptions::direct) or [`keep_cache`](OpenOptions::keep_cache). Then read the file.
     ///
     /// ```
     /// # pollster::block_on(async {
@@ -54,7 +55,7 @@ impl OpenOptions {
     /// ```
     ///
     /// # Errors
-    /// As [`open`](OpenOptions::open), and the errors of statx(2).
+    /// As [`open`](OpenOptions::open) with [`regular`](OpenOptions::regular), and the errors of statx(2).
     pub async fn open_and_read(&self, path: impl AsRef<Path>, limit: u64) -> Result<OpenedFile> {
         let path: Arc<Path> = path.as_ref().into();
         let opened = self.open_and_read_on(&path, limit).await;
@@ -73,8 +74,9 @@ impl OpenOptions {
         let engine = self.on()?;
         engine.check_process("open")?;
         let call = {
-            let (options, engine, path) = (self.clone(), engine.clone(), path.clone());
-            let limit = self.reads_cached_bytes().then_some(limit);
+            let (mut options, engine, path) = (self.clone(), engine.clone(), path.clone());
+            options.regular(true);
+            let limit = self.reads_ordinarily().then_some(limit);
             move || with_contents(options.blocking_handle(path, &engine)?, limit)
         };
         let (handle, metadata, contents) = engine.spawn_blocking(call).await??;
@@ -91,13 +93,15 @@ impl OpenOptions {
 /// The bytes of a file, and their origin.
 type Contents = (Vec<u8>, Provenance);
 
-/// Asks for the metadata of an open file, and reads it, if it is regular and not larger than the limit. Blocks.
+/// Asks for the metadata of an open file, and reads it, if it is regular and not larger than the limit, and a read does not
+/// wait without end. Blocks.
 pub(crate) fn with_contents(
     handle: Handle,
     limit: Option<u64>,
 ) -> Result<(Handle, Metadata, Option<Contents>)> {
     let metadata = Metadata::statx(&handle, "", libc::AT_EMPTY_PATH, StatxMask::BASIC_STATS)?;
-    let limit = limit.filter(|limit| metadata.is_file() && metadata.len() <= *limit);
+    let reads = metadata.is_file() && !handle.is_direct() && !handle.waits_without_end();
+    let limit = limit.filter(|limit| reads && metadata.len() <= *limit);
     let contents = limit.and_then(|limit| contents(&handle, metadata.len(), limit));
     Ok((handle, metadata, contents))
 }
@@ -106,14 +110,21 @@ pub(crate) fn with_contents(
 /// too.
 fn contents(file: &Handle, size: u64, limit: u64) -> Option<Contents> {
     // One more byte, so that the read is short at the end of the file.
-    let mut bytes = vec![0; to_usize(size) + 1];
+    let mut bytes = room(to_usize(size)).ok()?;
+    bytes.resize(to_usize(size) + 1, 0);
     let tried = cached(file, &mut bytes[..], 0).ok()?;
+    match tried {
+        Cached::All(_) | Cached::Prefix(_) => file.nowait_read_worked(),
+        Cached::Unsupported(_) => file.nowait_read_refused(),
+        Cached::Nothing => {}
+    }
     let (bytes, origin) = match tried {
         Cached::All(n) if n as u64 == size => {
             bytes.truncate(n);
             (bytes, Origin::Cache)
         }
         _ => {
+            drop(bytes);
             let read = |bytes: &mut Vec<u8>| {
                 let at = bytes.len() as u64;
                 rustix::io::pread(file, rustix::buffer::spare_capacity(bytes), at)

@@ -56,8 +56,8 @@ impl Opened {
 
 #[cfg(feature = "tokio")]
 impl Opened {
-    /// The same, for a handle whose descriptor the program does not get, or not yet: see
-    /// [`Handle::opened_nonblocking`]. No call is made.
+    /// Converts it to a handle whose descriptor the program does not get, or not yet: see
+    /// [`Handle::opened_nonblocking`]. It makes no system call.
     pub(crate) fn into_private_handle(self) -> Handle {
         self.handle(None, None).opened_nonblocking()
     }

@@ -102,11 +102,19 @@ impl Description {
     }
 
     /// The position, if the description is private and a ring can read the file.
-    pub(super) fn private_position(self: &Arc<Description>) -> Option<u64> {
+    pub(super) fn private_position_for_ring(self: &Arc<Description>) -> Option<u64> {
         let fits = self.handle.is_regular()
             && self.handle.supports_nowait_read()
             && self.handle.bounce_alignment().is_none();
-        if !self.is_private() || !fits {
+        match fits {
+            true => self.private_position(),
+            false => None,
+        }
+    }
+
+    /// The position, if the description is private.
+    pub(super) fn private_position(self: &Arc<Description>) -> Option<u64> {
+        if !self.is_private() {
             return None;
         }
         // A try that took long has not waited for another holder.

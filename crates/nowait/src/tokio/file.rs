@@ -405,7 +405,7 @@ impl File {
         self.stream.get_mut().is_busy()
     }
 
-    /// The size when the file was opened, if the stream was not used since: the position is 0.
+    /// The size when the file was opened, if the stream was not used since.
     pub(super) fn take_opened_size(&mut self) -> Option<u64> {
         self.opened_size.take()
     }

@@ -143,11 +143,12 @@ impl File {
     }
 
     /// Opens a file for reading, and returns its basic metadata, too. If a worker opens it, the worker also reads it, if
-    /// it is a regular file of at most `limit` bytes. The stream returns these bytes first. (tokio has no such
-    /// function.)
+    /// it is a regular file of at most `limit` bytes. The stream returns these bytes, unless the file was cloned before, or
+    /// its descriptor was given out: then the file is read again. The position of the file is that of any file of which so
+    /// many bytes were read. (tokio has no such function.)
     ///
-    /// If the file is opened in the calling thread, nothing is read. The position of the descriptor is 0 until the
-    /// stream is read.
+    /// If the file is opened in the calling thread, nothing is read. No file is read on procfs, tracefs and debugfs, where a
+    /// read may wait without end.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {

@@ -17,6 +17,7 @@
 //! If no other holder of the position is possible, a read is an operation of the engine, too: at
 //! the offset where the position is. The poll that takes its result moves the position.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -44,6 +45,7 @@ use crate::write;
 pub(super) struct Stream {
     description: Arc<Description>,
     doing: Doing,
+    contents: Option<Contents>,
     unread: Unread,
     /// The error of a write that has not been returned yet.
     failed: Option<io::Error>,
@@ -53,6 +55,19 @@ pub(super) struct Stream {
     watch: Option<Watch>,
 }
 
+/// All bytes of a file, which were read when it was opened.
+struct Contents {
+    bytes: Vec<u8>,
+    /// The position, unless another holder has moved it.
+    position: u64,
+}
+
+impl fmt::Debug for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes at {}", self.bytes.len(), self.position)
+    }
+}
+
 #[derive(Debug)]
 enum Doing {
     Nothing,
@@ -60,8 +75,6 @@ enum Doing {
     Operation(OpFuture),
     /// A read at the offset where the position is.
     ReadAt(OpFuture, u64),
-    /// A read of the whole file that has ended, when the file was opened. The position is still 0.
-    ReadWhole(Vec<u8>),
     /// A call at the position.
     Call(Asked),
     /// A seek that has ended.
@@ -75,6 +88,7 @@ impl Stream {
         Stream {
             description: description.clone(),
             doing: Doing::Nothing,
+            contents: None,
             unread: Unread::default(),
             failed: None,
             sought: 0,
@@ -85,22 +99,21 @@ impl Stream {
     /// The stream of a file that was just opened, with its contents.
     pub(super) fn with_contents(description: &Arc<Description>, contents: Vec<u8>) -> Stream {
         Stream {
-            doing: Doing::ReadWhole(contents),
+            contents: Some(Contents {
+                bytes: contents,
+                position: 0,
+            }),
             ..Stream::new(description)
         }
     }
 
     /// Returns true if a call is in progress.
     pub(super) fn is_busy(&self) -> bool {
-        !matches!(self.doing, Doing::Nothing | Doing::ReadWhole(_))
+        !matches!(self.doing, Doing::Nothing)
     }
 
     /// Waits for the call in progress. The error of a write is kept for the next write or flush.
     pub(super) fn poll_settle(&mut self, file: &File, cx: &mut Context<'_>) -> Poll<()> {
-        // The file, or a clone, reads the contents again from position 0.
-        if let Doing::ReadWhole(_) = self.doing {
-            self.doing = Doing::Nothing;
-        }
         if let Some(Ended::Write(Err(error), _)) = ready!(self.poll_ended(file, cx)) {
             self.failed = Some(error);
         }
@@ -142,6 +155,9 @@ impl Stream {
                         return Poll::Ready(Ok(()));
                     }
                     let want = dst.remaining().min(most);
+                    if let Some(read) = self.read_contents(file, dst, want) {
+                        return Poll::Ready(read);
+                    }
                     if let Some(read) = self.read_at_once(file, dst, want) {
                         return Poll::Ready(read);
                     }
@@ -155,6 +171,33 @@ impl Stream {
                 Some(_) => {}
             }
         }
+    }
+
+    /// Serves a read from the contents that were read when the file was opened, and moves the position. Discards the
+    /// contents if there may be another holder of the position, or if it was moved.
+    fn read_contents(
+        &mut self,
+        file: &File,
+        dst: &mut ReadBuf<'_>,
+        want: usize,
+    ) -> Option<io::Result<()>> {
+        let mut contents = self.contents.take()?;
+        let position = self.description.private_position()?;
+        let start = usize::try_from(position).ok()?;
+        let rest = contents.bytes.get(start..)?;
+        if position != contents.position || rest.is_empty() {
+            return None;
+        }
+        let n = want.min(rest.len());
+        match self.description.advance(file.engine(), position, n) {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(error) => return Some(Err(error)),
+        }
+        dst.put_slice(&rest[..n]);
+        contents.position += n as u64;
+        self.contents = (n < rest.len()).then_some(contents);
+        Some(Ok(()))
     }
 
     /// Serves a read from the page cache.
@@ -194,7 +237,7 @@ impl Stream {
         self.doing = if !handle.is_seekable() {
             let read = transfer::read(handle, room, want);
             Doing::Operation(OpFuture::reserved(engine, Op::from(read), permit))
-        } else if let Some(at) = self.description.private_position() {
+        } else if let Some(at) = self.description.private_position_for_ring() {
             let mut read = transfer::read(handle, room, want);
             read.at(at);
             Doing::ReadAt(OpFuture::reserved(engine, Op::from(read), permit), at)
@@ -387,16 +430,6 @@ impl Stream {
                 }
                 ended
             }
-            Doing::ReadWhole(contents) => {
-                let contents = std::mem::take(contents);
-                let moved = self.description.advance(file.engine(), 0, contents.len());
-                if let Ok(false) = moved {
-                    // The file is read again where its position is now.
-                    self.doing = Doing::Nothing;
-                    return Poll::Ready(None);
-                }
-                Ended::Read(moved.map(drop), contents)
-            }
             Doing::Call(asked) => ready!(asked.poll(cx)),
             Doing::Sought(sought) => {
                 let sought = std::mem::replace(sought, Ok(0));
@@ -417,6 +450,11 @@ impl Stream {
             }
             Ended::Seek(Ok(to)) => {
                 self.sought = *to;
+                // After the first read, a seek reads the file again.
+                self.contents = self.contents.take().filter(|it| it.position == 0);
+                if let Some(contents) = &mut self.contents {
+                    contents.position = *to;
+                }
                 self.unread.forget();
             }
             // As in tokio.

@@ -47,7 +47,7 @@ const ROWS: [Row; 11] = [
         most: 7,
         most_on_overlay: 14,
     },
-    // The same, and fcntl: the program may get the descriptor.
+    // O_PATH, statx, open, statx, fcntl, close, read, close. fcntl: the program may get the descriptor.
     Row {
         name: "File::open, read_at",
         most: 8,
@@ -58,8 +58,8 @@ const ROWS: [Row; 11] = [
         most: 7,
         most_on_overlay: 14,
     },
-    // The same, and statx: no bytes were added to the file while it was read. On overlayfs two: the first tells if the layer
-    // of the file is local.
+    // O_PATH, statx, open, statx, close, read, statx, close. The last statx: no bytes were added to the file while it was read.
+    // On overlayfs there are two: the first of them tells if the layer of the file is local.
     Row {
         name: "File::open, read_to_end",
         most: 8,
@@ -73,7 +73,7 @@ const ROWS: [Row; 11] = [
     // O_PATH, statx, statx for the type of the standard library, close.
     row("metadata", 4),
     row("symlink_metadata", 4),
-    // The same: SMB waits if it is asked for more than the type.
+    // O_PATH, statx, statx, close. The first statx asks for the type alone: SMB waits if it is asked for more.
     row("statx", 4),
     row("try_exists", 3),
     // O_PATH, statx, statx, readlinkat, close.

@@ -5,8 +5,9 @@ use std::future::Future;
 use std::io::{self, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
+use std::task::{Context, Poll, Waker};
 
-use ::tokio::io::{AsyncReadExt, AsyncSeekExt};
+use ::tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 use nowait::tokio::File;
 use nowait::{OpenOptions, OpenedFile};
 use slowdisk::Filesystem;
@@ -137,6 +138,94 @@ fn a_clone_and_the_file_of_the_standard_library_begin_at_the_start() {
     });
 }
 
+/// The position is that of any open file, whatever was done before.
+#[test]
+fn the_rest_is_left_to_other_holders() {
+    async fn nothing(_: &mut File) -> io::Result<usize> {
+        Ok(0)
+    }
+    async fn flush(file: &mut File) -> io::Result<usize> {
+        file.flush().await.map(|()| 0)
+    }
+    async fn read_nothing(file: &mut File) -> io::Result<usize> {
+        file.read(&mut []).await
+    }
+    async fn seek_before_the_start(file: &mut File) -> io::Result<usize> {
+        let sought = file.seek(SeekFrom::End(-1 - LEN as i64)).await;
+        assert_eq!(sought.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        Ok(0)
+    }
+    async fn read_some(file: &mut File) -> io::Result<usize> {
+        file.read_exact(&mut [0; 7]).await
+    }
+    macro_rules! check {
+        ($($first:ident)*) => {$(
+            run(async {
+                let file = Uncached::new(LEN);
+                let mut seen = opened(&file, LIMIT, true).await?;
+                let n = $first(&mut seen).await?;
+                assert_eq!(position(&seen), n as u64);
+                let mut opened_again = opened(&file, LIMIT, true).await?;
+                $first(&mut opened_again).await?;
+                let mut clone = opened_again.try_clone().await?;
+                assert_eq!(rest(&mut clone).await?, pattern(n as u64, LEN - n));
+                assert_eq!(rest(&mut opened_again).await?, []);
+                let mut std = opened(&file, LIMIT, true).await?;
+                $first(&mut std).await?;
+                let (mut std, mut bytes) = (std.into_std().await, Vec::new());
+                io::Read::read_to_end(&mut std, &mut bytes)?;
+                assert_eq!(bytes, pattern(n as u64, LEN - n));
+                Ok(())
+            });
+        )*};
+    }
+    check!(nothing flush read_nothing seek_before_the_start read_some);
+}
+
+/// A size that no memory suffices for.
+#[test]
+fn a_sparse_file_of_terabytes_is_not_read() {
+    let mount = mounted!(Filesystem::Ext4);
+    let path = mount.path().join("sparse");
+    fs::File::create(&path).unwrap().set_len(8 << 40).unwrap();
+    let opened = OpenOptions::new().read(true).clone();
+    let opened = pollster::block_on(opened.open_and_read(&path, u64::MAX)).unwrap();
+    assert_eq!((opened.metadata.len(), opened.contents), (8 << 40, None));
+}
+
+/// A future that waits for a worker ends in a forked child, which has no workers.
+#[test]
+fn a_future_is_refused_in_a_forked_child() {
+    alone(|| {
+        let dir = scratch();
+        let fifo = dir.path().join("fifo");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &fifo,
+            rustix::fs::FileType::Fifo,
+            0o600.into(),
+            0,
+        )
+        .unwrap();
+        let runtime = ::tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.build().unwrap();
+        let _inside = runtime.enter();
+        let mut open = Box::pin(File::open_and_read(&fifo, LIMIT));
+        let mut poll = || {
+            let mut context = Context::from_waker(Waker::noop());
+            open.as_mut().poll(&mut context)
+        };
+        assert!(poll().is_pending());
+        forked("a child", || match poll() {
+            Poll::Ready(opened) => drop(opened.unwrap_err()),
+            Poll::Pending => panic!("it would never end"),
+        });
+        let _writer = fs::File::options().write(true).open(&fifo).unwrap();
+        let (_, metadata) = runtime.block_on(open).unwrap();
+        assert!(!metadata.is_file());
+    });
+}
+
 /// Another holder of the open file has moved the position.
 #[test]
 fn a_position_that_was_moved_is_kept() {
@@ -157,6 +246,8 @@ fn a_forked_child_reads_each_byte_once() {
         forked("a child", || {
             assert_eq!(run(rest(&mut opened)), pattern(0, LEN));
         });
+        // The child has moved the position.
+        assert_eq!(run(rest(&mut opened)), []);
     });
 }
 
