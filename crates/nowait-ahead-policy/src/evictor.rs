@@ -622,7 +622,7 @@ mod tests {
         file.as_file().sync_all().unwrap();
         let opened = std::fs::File::open(&file).unwrap();
         rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-        let reading = SurveyedFile::before_readahead(&opened.into(), &state.read_ahead);
+        let reading = SurveyedFile::before_readahead(&opened.into(), &state.read_ahead).unwrap();
         std::fs::read(&file).unwrap();
         let ((id, _), _) = look(file.path()).unwrap();
         (file, id, reading)

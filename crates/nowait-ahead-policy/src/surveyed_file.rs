@@ -111,27 +111,24 @@ impl SurveyedFile {
     }
 
     /// Surveys a file that is about to be read ahead of the program, and adds it to `files`. It is evicted when the program has
-    /// opened and closed it, or has ended. Without a survey, and as for [`new`](SurveyedFile::new), it is not added. The caller drops the
-    /// result when it has begun to read all of the file.
-    pub fn before_readahead(file: &OwnedFd, files: &ReadAheadFiles) -> Reading {
+    /// opened and closed it, or has ended. The caller drops the result when it has begun to read all of the file. `None` if the file is
+    /// not to be read ahead, because its pages would stay: as for [`new`](SurveyedFile::new), or without a survey, or if the survey has
+    /// more ranges than the file's [`share`].
+    pub fn before_readahead(file: &OwnedFd, files: &ReadAheadFiles) -> Option<Reading> {
+        let identity = identity(&stat(file)?);
+        let mut kept = SurveyedFile::new(file, identity, Surveyed::default())?;
         let reading = Reading::default();
-        let new = |stat| SurveyedFile::new(file, identity(&stat), Surveyed::default());
-        let kept = stat(file).and_then(new);
-        let Some(mut kept) = kept else {
-            return reading;
-        };
         (kept.is_read_ahead, kept.is_expected) = (true, true);
         kept.reading = Arc::downgrade(&reading.0);
         let mut surveyed = files.lock();
         let max_ranges = share(surveyed.taken + surveyed.new.len());
-        let probe = Probe::new(file);
-        let missing = probe.ok().and_then(|it| missing(&it, 0..u64::MAX));
-        // Without these ranges nothing of it is evicted: its pages count as cached.
-        if let Some(missing) = missing.filter(|it| it.len() <= max_ranges) {
-            kept.surveyed = Surveyed::whole(missing);
-            surveyed.new.push(kept);
+        let missing = missing(&Probe::new(file).ok()?, 0..u64::MAX)?;
+        if missing.len() > max_ranges {
+            return None;
         }
-        reading
+        kept.surveyed = Surveyed::whole(missing);
+        surveyed.new.push(kept);
+        Some(reading)
     }
 
     /// Adds a part that was surveyed, if the file then has at most `max` ranges. The program may have read a file before it was
@@ -484,8 +481,9 @@ mod tests {
             }
             let files = ReadAheadFiles::default();
             files.lock().taken = taken;
-            SurveyedFile::before_readahead(&opened, &files);
-            files.lock().new.len() == 1
+            let is_read = SurveyedFile::before_readahead(&opened, &files).is_some();
+            assert_eq!(files.lock().new.len(), usize::from(is_read));
+            is_read
         };
         assert!(is_added(0, 100));
         assert!(!is_added(1_000_000, 100));
