@@ -306,6 +306,10 @@ impl Use {
         let last = touched.last().map_or(part.end, |it| it.end.max(part.end));
         if begin < end || self.parts.len() < max {
             self.parts.splice(begin..end, std::iter::once(start..last));
+            // The number of parts that are stored is bounded, so their memory is, too.
+            if self.parts.capacity() > 4 * self.parts.len() {
+                self.parts.shrink_to(2 * self.parts.len());
+            }
         }
     }
 }
@@ -359,6 +363,20 @@ mod tests {
         learned.add_part(path(0), 0..2 * MAX_PARTS as u64);
         learned.add_part(path(0), u64::MAX - 1..u64::MAX);
         assert_eq!(parts(&learned), MAX_ALL_PARTS - MAX_PARTS + 2);
+    }
+
+    #[test]
+    fn parts_that_were_joined_need_no_memory() {
+        let mut learned = Learned::default();
+        for number in 0..100 {
+            let path = || format!("/{number}").into_bytes();
+            for part in (0..MAX_PARTS as u64).map(|at| 2 * at..2 * at + 1) {
+                learned.add_part(path(), part);
+            }
+            learned.add_part(path(), 0..2 * MAX_PARTS as u64);
+        }
+        let parts = learned.paths.iter().map(|(_, used)| used.parts.capacity());
+        assert!(parts.sum::<usize>() <= 4 * learned.paths.len());
     }
 
     #[test]
