@@ -34,7 +34,7 @@ pub struct Learned {
     pub paths: Vec<(PathBuf, Use)>,
     /// The mount points of used paths at which a filesystem was unmounted.
     pub unmounted: Vec<PathBuf>,
-    /// The events that were lost.
+    /// The number of events that were lost, or whose paths had no room.
     pub lost: u64,
     numbers: HashMap<PathBuf, usize>,
     /// The bytes of all paths.
@@ -144,7 +144,7 @@ fn learn(channel: &Channel, program: u32, stopped: &AtomicBool) -> Learned {
     reader.drain(Instant::now() + LONGEST_DRAIN, |event| {
         learned.handle(event, &mut names, &mut processes);
     });
-    learned.lost = reader.lost();
+    learned.lost += reader.lost();
     learned.unmounted.extend(mounts.unmounted());
     let paths = &learned.paths;
     let is_used = |point: &PathBuf| paths.iter().any(|(path, _)| path.starts_with(point));
@@ -194,7 +194,10 @@ impl Learned {
         let path = PathBuf::from(OsString::from_vec(path));
         let number = match self.numbers.get(&path) {
             Some(number) => *number,
-            None if !self.has_room(&path) => return,
+            None if !self.has_room(&path) => {
+                self.lost += 1;
+                return;
+            }
             None => {
                 self.path_bytes += path.as_os_str().len();
                 self.numbers.insert(path.clone(), self.paths.len());
@@ -337,6 +340,8 @@ mod tests {
         for number in 0..2 * MAX_PATH_BYTES / LONGEST {
             learned.add(format!("/{number:08}/{long}").into_bytes(), |_| {});
         }
+        let paths = (learned.paths.len() as u64, learned.lost);
+        assert_eq!(paths.0 + paths.1, (2 * MAX_PATH_BYTES / LONGEST) as u64);
         let bytes = learned.paths.iter().map(|(path, _)| path.as_os_str().len());
         let bytes: usize = bytes.sum();
         assert!(
