@@ -34,8 +34,8 @@ pub struct SurveyedFile {
     pub is_read_ahead: bool,
     /// It was read ahead, and the program has not opened it since. It is not evicted while the program runs.
     pub is_expected: bool,
-    /// The [`Reading`] of the thread that has read it ahead last.
-    reading: Weak<()>,
+    /// The [`Reading`] of each thread that has read it ahead. Several threads read a file that has several names.
+    readings: Vec<Weak<()>>,
     size: u64,
     /// The offset before which pages were evicted while the file was in use.
     evicted_to: u64,
@@ -97,7 +97,7 @@ impl SurveyedFile {
             surveyed,
             is_read_ahead: false,
             is_expected: false,
-            reading: Weak::new(),
+            readings: Vec::new(),
             size,
             evicted_to: 0,
             clean: 0,
@@ -119,7 +119,7 @@ impl SurveyedFile {
         let mut kept = SurveyedFile::new(file, identity, Surveyed::default())?;
         let reading = Reading::default();
         (kept.is_read_ahead, kept.is_expected) = (true, true);
-        kept.reading = Arc::downgrade(&reading.0);
+        kept.readings = vec![Arc::downgrade(&reading.0)];
         let mut surveyed = files.lock();
         let max_ranges = share(surveyed.taken + surveyed.new.len());
         let missing = missing(&Probe::new(file).ok()?, 0..u64::MAX)?;
@@ -145,16 +145,24 @@ impl SurveyedFile {
         }
     }
 
-    /// The program has opened the file, and then it was surveyed again to be read ahead.
-    pub fn read_ahead(&mut self, again: SurveyedFile, max: usize) {
-        (self.is_read_ahead, self.is_expected) = (true, true);
-        self.reading = again.reading;
+    /// Adds the same file, which was surveyed again: to be read ahead, or when it had another name.
+    pub fn unite(&mut self, again: SurveyedFile, max: usize) {
+        (self.clean, self.is_evicted, self.complete) = (0, false, 0);
+        self.is_read_ahead |= again.is_read_ahead;
+        self.is_expected |= again.is_expected;
+        self.readings.retain(|it| it.strong_count() > 0);
+        self.readings.extend(again.readings);
         self.surveyed.unite(again.surveyed, max);
     }
 
     /// Returns false if the program is expected to open the file, or if a thread still reads it ahead.
     pub fn may_be_evicted(&self) -> bool {
-        !self.is_expected && self.reading.upgrade().is_none()
+        !self.is_expected && !self.is_being_read()
+    }
+
+    /// Returns true if a thread still reads the file ahead.
+    pub fn is_being_read(&self) -> bool {
+        self.readings.iter().any(|it| it.strong_count() > 0)
     }
 
     /// The program has opened the file once more, and has surveyed it.
@@ -324,6 +332,7 @@ impl SurveyedFile {
 
 /// A thread reads a file ahead as long as this exists. The evictor does not forget the file meanwhile: later pages would stay.
 #[derive(Default)]
+#[must_use]
 pub struct Reading(Arc<()>);
 
 /// Surveyed files that the evictor has not yet taken.
