@@ -280,7 +280,8 @@ impl Files {
             let used = directory.read.len().min(used as usize);
             directory.read.drain(..used).collect::<Vec<_>>()
         };
-        // The program has opened so many files, perhaps not these. So these are evicted at its end.
+        // The program has opened so many files, perhaps not these. Files that are only counted are evicted at the end of the
+        // program.
         for id in used {
             self.count_opened(id);
         }

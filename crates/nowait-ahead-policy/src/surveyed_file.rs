@@ -330,7 +330,8 @@ impl SurveyedFile {
     }
 }
 
-/// A thread reads a file ahead as long as this exists. The evictor does not forget the file meanwhile: later pages would stay.
+/// A thread reads a file ahead as long as this exists. The evictor does not forget a file that a thread reads ahead: later pages would
+/// stay.
 #[derive(Default)]
 #[must_use]
 pub struct Reading(Arc<()>);
@@ -470,7 +471,6 @@ mod tests {
 
     use super::*;
 
-    /// Another process reads the file all the time.
     /// The share of a file becomes smaller with the number of files that the evictor has taken.
     #[test]
     fn the_ranges_of_all_files_that_are_read_ahead_are_bounded() {
@@ -499,6 +499,7 @@ mod tests {
         assert!(is_added(1_000_000, 1));
     }
 
+    /// Another process reads the file all the time.
     #[test]
     fn a_file_that_is_read_again_and_again_is_evicted_twice() {
         let program = std::env::current_exe().unwrap();

@@ -365,7 +365,8 @@ mod tests {
         settles(|| position(id, true), None);
     }
 
-    /// The library has not reported these processes, and no known process has started them.
+    /// The library has not reported these processes, and no known process has started them. Ordinary directories and files stand for
+    /// the groups.
     #[test]
     fn files_of_all_processes_of_a_control_group_are_in_use() {
         let group = tempfile::tempdir().unwrap();

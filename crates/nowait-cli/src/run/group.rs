@@ -96,7 +96,7 @@ impl Group {
         Ok(group)
     }
 
-    /// Its directory.
+    /// The directory of the group.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -202,7 +202,7 @@ impl Group {
         }
     }
 
-    /// Removes the group. Pages of its that are left stay charged to it until they are reclaimed.
+    /// Removes the group. Pages that are left stay charged to the group until they are reclaimed.
     fn remove(&self) -> Result<()> {
         let mut removed = fs::remove_dir(&self.path);
         for pause in pauses() {
