@@ -285,12 +285,7 @@ impl State {
     /// Adds files that are read ahead. Their surveys may come before or after those of the program.
     fn add_read_ahead(&mut self, surveyed: impl IntoIterator<Item = SurveyedFile>) {
         for file in surveyed {
-            self.forget_if_removed(file.id, file.birth);
-            let max_ranges = share(self.files.len());
-            match self.files.get_mut(&file.id) {
-                Some(known) => known.read_ahead(file, max_ranges),
-                None => drop(self.insert(file)),
-            }
+            self.add(file);
         }
     }
 
@@ -347,14 +342,20 @@ impl State {
 
     fn insert_opened(&mut self, file: SurveyedFile) {
         let id = file.id;
-        if self.insert(file) {
+        if self.add(file) {
             self.just_opened.insert(id);
         }
     }
 
-    /// Adds a file. Returns false if there are too many: its pages stay.
-    fn insert(&mut self, file: SurveyedFile) -> bool {
-        let has_room = self.files.len() < MAX_FILES || self.files.contains_key(&file.id);
+    /// Adds a file, which may be known already. Returns false if there are too many: its pages stay.
+    fn add(&mut self, file: SurveyedFile) -> bool {
+        self.forget_if_removed(file.id, file.birth);
+        let max_ranges = share(self.files.len());
+        if let Some(known) = self.files.get_mut(&file.id) {
+            known.unite(file, max_ranges);
+            return true;
+        }
+        let has_room = self.files.len() < MAX_FILES;
         if has_room {
             self.files.insert(file.id, file);
         } else {
@@ -410,8 +411,8 @@ impl State {
     }
 
     /// Evicts the rest. Clean pages are tried eight times: those that stay are in use by another process. The files that
-    /// were read ahead are tried for two seconds, because the disk may still be reading them. After `deadline` none is tried any
-    /// more.
+    /// were read ahead are tried for two seconds, because the disk may still be reading them. A file that a thread still reads ahead is
+    /// tried until it does not. After `deadline` no file is tried any more.
     fn finish(&mut self, deadline: Instant) {
         const ROUNDS: u32 = 7;
         const READS: Duration = Duration::from_secs(2);
@@ -430,8 +431,10 @@ impl State {
                     add_sums(sums, file, Some(file.left()));
                     return false;
                 }
+                let is_being_read = file.is_being_read();
                 let left = file.evict_all(true);
                 if left.is_none()
+                    && !is_being_read
                     && let Some((path, surveyed)) = file.path_if_renamed()
                 {
                     renamed.add((*id, file.birth), path.to_owned(), surveyed.clone());
@@ -440,7 +443,7 @@ impl State {
                 let found = left.unwrap_or_default();
                 let is_read = file.is_read_ahead && Instant::now() < end_of_reads;
                 let is_used = found.unwritten == 0 && round >= ROUNDS && !is_read;
-                let is_over = found.left == 0 || is_used;
+                let is_over = (found.left == 0 || is_used) && !is_being_read;
                 if is_over {
                     add_sums(sums, file, left.map(|it| it.left));
                 }
@@ -496,6 +499,7 @@ fn kernel_readahead() -> u64 {
 mod tests {
     use super::*;
     use crate::surveyed_file::Reading;
+    use nowait_residency::ranges::Ranges;
 
     fn state() -> State {
         let (channel, _memory) = Channel::create(1).unwrap();
@@ -609,7 +613,7 @@ mod tests {
         let read_ahead = || SurveyedFile::new(&opened, (id, birth), Surveyed::default());
         let mut removed = read_ahead().unwrap();
         removed.birth ^= 1;
-        state.insert(removed);
+        state.add(removed);
         state.add_read_ahead(read_ahead());
         assert_eq!(state.files[&id].birth, birth);
     }
@@ -620,12 +624,23 @@ mod tests {
         let file = tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap();
         std::fs::write(&file, [7; 5000]).unwrap();
         file.as_file().sync_all().unwrap();
-        let opened = std::fs::File::open(&file).unwrap();
-        rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-        let reading = SurveyedFile::before_readahead(&opened.into(), &state.read_ahead);
+        let reading = begin_to_read(&file, state);
         std::fs::read(&file).unwrap();
         let ((id, _), _) = look(file.path()).unwrap();
         (file, id, reading)
+    }
+
+    /// Evicts a file, and surveys it to be read ahead.
+    fn begin_to_read(file: &tempfile::NamedTempFile, state: &State) -> Reading {
+        let opened = std::fs::File::open(file).unwrap();
+        rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        SurveyedFile::before_readahead(&opened.into(), &state.read_ahead).unwrap()
+    }
+
+    fn cached(file: &tempfile::NamedTempFile) -> u64 {
+        let opened = std::fs::File::open(file).unwrap();
+        let known = nowait_residency::residency(&opened, 0..u64::MAX).unwrap();
+        known.known().unwrap().cached
     }
 
     #[test]
@@ -652,6 +667,62 @@ mod tests {
             state.check(&mut reader);
             state.files.is_empty()
         });
+    }
+
+    #[test]
+    fn a_file_is_not_forgotten_at_the_end_while_a_thread_reads_it_ahead() {
+        let mut state = state();
+        let (file, _, reading) = read_ahead(&state);
+        state.take_read_ahead();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // The first rounds have found no page.
+                std::thread::sleep(Duration::from_millis(300));
+                std::fs::read(&file).unwrap();
+                drop(reading);
+            });
+            state.finish(Instant::now() + LONGEST);
+        });
+        assert_eq!(cached(&file), 0);
+    }
+
+    /// Two names of a file are found by two walks.
+    #[test]
+    fn a_file_that_two_threads_read_ahead_is_kept_until_both_have() {
+        for first in [0, 1] {
+            let mut state = state();
+            let (file, id, one) = read_ahead(&state);
+            let mut readings = vec![one, begin_to_read(&file, &state)];
+            state.take_read_ahead();
+            state.files.get_mut(&id).unwrap().is_expected = false;
+            for may_be_evicted in [false, true] {
+                drop(readings.remove(first.min(readings.len() - 1)));
+                assert_eq!(state.files[&id].may_be_evicted(), may_be_evicted);
+            }
+        }
+    }
+
+    /// The program has opened it, and it was not found by that name. Meanwhile it was read ahead by another name.
+    #[test]
+    fn a_renamed_file_is_united_with_the_same_one_that_is_read_ahead() {
+        let mut state = state();
+        let (file, id, reading) = read_ahead(&state);
+        let (identity, _) = look(file.path()).unwrap();
+        let first = Event {
+            id,
+            pages: 1,
+            ..event(Kind::Surveyed, file.path())
+        };
+        let path = file.path().to_owned();
+        state.renamed.add(identity, path, Surveyed::opened(&first));
+        state.take_read_ahead();
+        state.find_renamed();
+        let known = &state.files[&id];
+        assert!(state.just_opened.contains(&id));
+        assert!(known.is_expected && known.is_read_ahead && known.is_being_read());
+        assert_eq!(known.surveyed, Surveyed::whole(Ranges::all()));
+        drop(reading);
+        assert!(!state.files[&id].is_being_read());
     }
 
     #[test]

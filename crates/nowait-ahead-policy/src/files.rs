@@ -48,6 +48,17 @@ struct Shared {
     to_survey: OnceLock<ReadAheadFiles>,
 }
 
+/// The result of an attempt to read a file ahead.
+#[derive(Debug, PartialEq, Eq)]
+enum Tried {
+    /// Its bytes were cached.
+    Cached,
+    /// They are being read.
+    Begun,
+    /// The file could not be opened, or its pages could not be evicted afterwards.
+    NotRead,
+}
+
 /// The number of cached files in a row after which all are taken to be cached.
 const MIN_CACHED: u32 = 1024;
 /// The maximum number of threads, unless few tasks are left. A thread begins to read a file, and goes on to the next one
@@ -269,7 +280,8 @@ impl Files {
             let used = directory.read.len().min(used as usize);
             directory.read.drain(..used).collect::<Vec<_>>()
         };
-        // The program has opened so many files, perhaps not these. So these are evicted at its end.
+        // The program has opened so many files, perhaps not these. Files that are only counted are evicted at the end of the
+        // program.
         for id in used {
             self.count_opened(id);
         }
@@ -319,28 +331,26 @@ impl Files {
             self.wake(&mut state);
             let (root, path) = (directory.0, directory.1);
             drop(state);
-            let mut cached = Vec::new();
+            let (mut cached, mut not_read) = (Vec::new(), Vec::new());
             let (mut row, mut tried) = (0, 0);
             for (id, name, len) in &taken {
                 if self.gives_no_gain() || !self.state().roots.contains(&root) {
                     break;
                 }
                 tried += 1;
-                if self.read_ahead(&root, &path.join(name), *len) {
-                    cached.push(*id);
-                    row += 1;
-                } else {
-                    row = 0;
-                    if !self.state().is_ahead(*id) {
-                        self.is_not_expected(*id);
-                    }
+                let result = self.read_ahead(&root, &path.join(name), *len);
+                row = if result == Tried::Cached { row + 1 } else { 0 };
+                match result {
+                    Tried::Cached => cached.push(*id),
+                    Tried::NotRead => not_read.push(*id),
+                    Tried::Begun if !self.state().is_ahead(*id) => self.is_not_expected(*id),
+                    Tried::Begun => {}
                 }
             }
             state = self.state();
             cached.iter().for_each(|id| state.was_cached(*id));
-            taken[tried..]
-                .iter()
-                .for_each(|(id, ..)| state.was_not_read(*id));
+            not_read.extend(taken[tried..].iter().map(|(id, ..)| *id));
+            not_read.iter().for_each(|id| state.was_not_read(*id));
             state.cached = if row == taken.len() as u32 {
                 state.cached + row
             } else {
@@ -371,22 +381,25 @@ impl Files {
         drop(changed.wait_timeout_while(state, timeout, |state| state.threads > 0));
     }
 
-    /// Begins to read the first bytes of a file. Returns true if they were cached.
-    fn read_ahead(&self, root: &OwnedFd, path: &Path, len: u64) -> bool {
+    /// Begins to read the first bytes of a file.
+    fn read_ahead(&self, root: &OwnedFd, path: &Path, len: u64) -> Tried {
         let Some(file) = open_regular(root, path) else {
-            return false;
+            return Tried::NotRead;
         };
         let cached = residency(&file, 0..len)
             .ok()
             .and_then(|answer| answer.known());
         if cached.is_some_and(|residency| residency.cached >= residency.pages) {
-            return true;
+            return Tried::Cached;
         }
         let surveyed = self.0.to_survey.get();
         let reading = surveyed.map(|it| SurveyedFile::before_readahead(&file, it));
+        if let Some(None) = reading {
+            return Tried::NotRead;
+        }
         begin_to_read(&file, &(0..len));
         drop(reading);
-        false
+        Tried::Begun
     }
 
     /// Surveys each file before it is read, and adds it to `surveyed`.

@@ -34,7 +34,7 @@ pub struct Learned {
     pub paths: Vec<(PathBuf, Use)>,
     /// The mount points of used paths at which a filesystem was unmounted.
     pub unmounted: Vec<PathBuf>,
-    /// The events that were lost.
+    /// The number of events that were lost, or whose paths had no room.
     pub lost: u64,
     numbers: HashMap<PathBuf, usize>,
     /// The bytes of all paths.
@@ -144,7 +144,7 @@ fn learn(channel: &Channel, program: u32, stopped: &AtomicBool) -> Learned {
     reader.drain(Instant::now() + LONGEST_DRAIN, |event| {
         learned.handle(event, &mut names, &mut processes);
     });
-    learned.lost = reader.lost();
+    learned.lost += reader.lost();
     learned.unmounted.extend(mounts.unmounted());
     let paths = &learned.paths;
     let is_used = |point: &PathBuf| paths.iter().any(|(path, _)| path.starts_with(point));
@@ -194,7 +194,10 @@ impl Learned {
         let path = PathBuf::from(OsString::from_vec(path));
         let number = match self.numbers.get(&path) {
             Some(number) => *number,
-            None if !self.has_room(&path) => return,
+            None if !self.has_room(&path) => {
+                self.lost += 1;
+                return;
+            }
             None => {
                 self.path_bytes += path.as_os_str().len();
                 self.numbers.insert(path.clone(), self.paths.len());
@@ -306,6 +309,10 @@ impl Use {
         let last = touched.last().map_or(part.end, |it| it.end.max(part.end));
         if begin < end || self.parts.len() < max {
             self.parts.splice(begin..end, std::iter::once(start..last));
+            // The number of parts that are stored is bounded, so their memory is, too.
+            if self.parts.capacity() > 4 * self.parts.len() {
+                self.parts.shrink_to(2 * self.parts.len());
+            }
         }
     }
 }
@@ -333,6 +340,8 @@ mod tests {
         for number in 0..2 * MAX_PATH_BYTES / LONGEST {
             learned.add(format!("/{number:08}/{long}").into_bytes(), |_| {});
         }
+        let paths = (learned.paths.len() as u64, learned.lost);
+        assert_eq!(paths.0 + paths.1, (2 * MAX_PATH_BYTES / LONGEST) as u64);
         let bytes = learned.paths.iter().map(|(path, _)| path.as_os_str().len());
         let bytes: usize = bytes.sum();
         assert!(
@@ -359,6 +368,20 @@ mod tests {
         learned.add_part(path(0), 0..2 * MAX_PARTS as u64);
         learned.add_part(path(0), u64::MAX - 1..u64::MAX);
         assert_eq!(parts(&learned), MAX_ALL_PARTS - MAX_PARTS + 2);
+    }
+
+    #[test]
+    fn parts_that_were_joined_need_no_memory() {
+        let mut learned = Learned::default();
+        for number in 0..100 {
+            let path = || format!("/{number}").into_bytes();
+            for part in (0..MAX_PARTS as u64).map(|at| 2 * at..2 * at + 1) {
+                learned.add_part(path(), part);
+            }
+            learned.add_part(path(), 0..2 * MAX_PARTS as u64);
+        }
+        let parts = learned.paths.iter().map(|(_, used)| used.parts.capacity());
+        assert!(parts.sum::<usize>() <= 4 * learned.paths.len());
     }
 
     #[test]

@@ -34,8 +34,8 @@ pub struct SurveyedFile {
     pub is_read_ahead: bool,
     /// It was read ahead, and the program has not opened it since. It is not evicted while the program runs.
     pub is_expected: bool,
-    /// The [`Reading`] of the thread that has read it ahead last.
-    reading: Weak<()>,
+    /// The [`Reading`] of each thread that has read it ahead. Several threads read a file that has several names.
+    readings: Vec<Weak<()>>,
     size: u64,
     /// The offset before which pages were evicted while the file was in use.
     evicted_to: u64,
@@ -97,7 +97,7 @@ impl SurveyedFile {
             surveyed,
             is_read_ahead: false,
             is_expected: false,
-            reading: Weak::new(),
+            readings: Vec::new(),
             size,
             evicted_to: 0,
             clean: 0,
@@ -111,27 +111,24 @@ impl SurveyedFile {
     }
 
     /// Surveys a file that is about to be read ahead of the program, and adds it to `files`. It is evicted when the program has
-    /// opened and closed it, or has ended. Without a survey, and as for [`new`](SurveyedFile::new), it is not added. The caller drops the
-    /// result when it has begun to read all of the file.
-    pub fn before_readahead(file: &OwnedFd, files: &ReadAheadFiles) -> Reading {
+    /// opened and closed it, or has ended. The caller drops the result when it has begun to read all of the file. `None` if the file is
+    /// not to be read ahead, because its pages would stay: as for [`new`](SurveyedFile::new), or without a survey, or if the survey has
+    /// more ranges than the file's [`share`].
+    pub fn before_readahead(file: &OwnedFd, files: &ReadAheadFiles) -> Option<Reading> {
+        let identity = identity(&stat(file)?);
+        let mut kept = SurveyedFile::new(file, identity, Surveyed::default())?;
         let reading = Reading::default();
-        let new = |stat| SurveyedFile::new(file, identity(&stat), Surveyed::default());
-        let kept = stat(file).and_then(new);
-        let Some(mut kept) = kept else {
-            return reading;
-        };
         (kept.is_read_ahead, kept.is_expected) = (true, true);
-        kept.reading = Arc::downgrade(&reading.0);
+        kept.readings = vec![Arc::downgrade(&reading.0)];
         let mut surveyed = files.lock();
         let max_ranges = share(surveyed.taken + surveyed.new.len());
-        let probe = Probe::new(file);
-        let missing = probe.ok().and_then(|it| missing(&it, 0..u64::MAX));
-        // Without these ranges nothing of it is evicted: its pages count as cached.
-        if let Some(missing) = missing.filter(|it| it.len() <= max_ranges) {
-            kept.surveyed = Surveyed::whole(missing);
-            surveyed.new.push(kept);
+        let missing = missing(&Probe::new(file).ok()?, 0..u64::MAX)?;
+        if missing.len() > max_ranges {
+            return None;
         }
-        reading
+        kept.surveyed = Surveyed::whole(missing);
+        surveyed.new.push(kept);
+        Some(reading)
     }
 
     /// Adds a part that was surveyed, if the file then has at most `max` ranges. The program may have read a file before it was
@@ -148,16 +145,24 @@ impl SurveyedFile {
         }
     }
 
-    /// The program has opened the file, and then it was surveyed again to be read ahead.
-    pub fn read_ahead(&mut self, again: SurveyedFile, max: usize) {
-        (self.is_read_ahead, self.is_expected) = (true, true);
-        self.reading = again.reading;
+    /// Adds the same file, which was surveyed again: to be read ahead, or when it had another name.
+    pub fn unite(&mut self, again: SurveyedFile, max: usize) {
+        (self.clean, self.is_evicted, self.complete) = (0, false, 0);
+        self.is_read_ahead |= again.is_read_ahead;
+        self.is_expected |= again.is_expected;
+        self.readings.retain(|it| it.strong_count() > 0);
+        self.readings.extend(again.readings);
         self.surveyed.unite(again.surveyed, max);
     }
 
     /// Returns false if the program is expected to open the file, or if a thread still reads it ahead.
     pub fn may_be_evicted(&self) -> bool {
-        !self.is_expected && self.reading.upgrade().is_none()
+        !self.is_expected && !self.is_being_read()
+    }
+
+    /// Returns true if a thread still reads the file ahead.
+    pub fn is_being_read(&self) -> bool {
+        self.readings.iter().any(|it| it.strong_count() > 0)
     }
 
     /// The program has opened the file once more, and has surveyed it.
@@ -325,8 +330,10 @@ impl SurveyedFile {
     }
 }
 
-/// A thread reads a file ahead as long as this exists. The evictor does not forget the file meanwhile: later pages would stay.
+/// A thread reads a file ahead as long as this exists. The evictor does not forget a file that a thread reads ahead: later pages would
+/// stay.
 #[derive(Default)]
+#[must_use]
 pub struct Reading(Arc<()>);
 
 /// Surveyed files that the evictor has not yet taken.
@@ -464,7 +471,6 @@ mod tests {
 
     use super::*;
 
-    /// Another process reads the file all the time.
     /// The share of a file becomes smaller with the number of files that the evictor has taken.
     #[test]
     fn the_ranges_of_all_files_that_are_read_ahead_are_bounded() {
@@ -484,14 +490,16 @@ mod tests {
             }
             let files = ReadAheadFiles::default();
             files.lock().taken = taken;
-            SurveyedFile::before_readahead(&opened, &files);
-            files.lock().new.len() == 1
+            let is_read = SurveyedFile::before_readahead(&opened, &files).is_some();
+            assert_eq!(files.lock().new.len(), usize::from(is_read));
+            is_read
         };
         assert!(is_added(0, 100));
         assert!(!is_added(1_000_000, 100));
         assert!(is_added(1_000_000, 1));
     }
 
+    /// Another process reads the file all the time.
     #[test]
     fn a_file_that_is_read_again_and_again_is_evicted_twice() {
         let program = std::env::current_exe().unwrap();

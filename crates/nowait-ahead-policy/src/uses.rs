@@ -11,7 +11,8 @@ use crate::directory::{FLAGS, Id};
 
 /// The processes of a program.
 pub struct Processes {
-    known: HashSet<u32>,
+    /// Their numbers, and the times of their starts: the number of one that has ended is used again.
+    known: HashMap<u32, u64>,
     /// The directory of the control group of the program, if it has one of its own.
     pub group: Option<PathBuf>,
     /// Threads that have sent an event. The number may be that of another thread, if it comes from
@@ -61,14 +62,26 @@ impl Uses {
 impl Processes {
     /// The process of the program, and those that it starts.
     pub fn of(program: Option<u32>) -> Processes {
-        Processes {
-            known: program.into_iter().collect(),
+        let mut processes = Processes {
+            known: HashMap::new(),
             group: None,
             threads: HashSet::new(),
             is_unseen: None,
             asked: HashMap::new(),
             unseen: HashMap::new(),
+        };
+        program.map(|program| processes.insert(program));
+        processes
+    }
+
+    /// Adds a process. Returns false if it is known, or has ended.
+    fn insert(&mut self, process: u32) -> bool {
+        if self.known.contains_key(&process) {
+            return false;
         }
+        let start = start_time(process);
+        self.known.extend(start.map(|start| (process, start)));
+        start.is_some()
     }
 
     /// Adds the process of a thread, which may have left its parents.
@@ -78,26 +91,42 @@ impl Processes {
             self.threads.clear();
         }
         if self.threads.insert(thread)
-            && !self.known.contains(&thread)
+            && !self.known.contains_key(&thread)
             && has_channel(thread) == Some(true)
             && let Ok(status) = fs::read_to_string(format!("/proc/{thread}/status"))
             && let Some(process) = status.lines().find_map(|line| line.strip_prefix("Tgid:"))
+            && let Ok(process) = process.trim().parse()
         {
-            self.known.extend(process.trim().parse::<u32>());
+            self.insert(process);
         }
     }
 
-    /// All processes. Some may have ended.
+    /// All processes. Some may have ended just now.
     pub fn all(&mut self) -> Vec<u32> {
+        self.remove_ended();
         if let Some(group) = &self.group {
-            add_processes(group, &mut self.known);
+            for process in processes_of(group) {
+                self.insert(process);
+            }
         }
-        let mut waiting: Vec<u32> = self.known.iter().copied().collect();
+        let mut waiting: Vec<u32> = self.known.keys().copied().collect();
         while let Some(process) = waiting.pop() {
             let children = children(process).into_iter();
-            waiting.extend(children.filter(|child| self.known.insert(*child)));
+            waiting.extend(children.filter(|child| self.insert(*child)));
         }
-        self.known.iter().copied().collect()
+        self.known.keys().copied().collect()
+    }
+
+    /// Forgets the processes that have ended. A later one with the same number may be one of the program.
+    fn remove_ended(&mut self) {
+        let is_over = |(process, start): (&u32, &u64)| {
+            (start_time(*process) != Some(*start)).then_some(*process)
+        };
+        let ended: Vec<u32> = self.known.iter().filter_map(is_over).collect();
+        for process in ended {
+            self.remove(process);
+            self.add(process);
+        }
     }
 
     /// Forgets a process that has ended.
@@ -154,17 +183,27 @@ impl Processes {
     }
 }
 
-/// Adds the processes of a control group and of the groups below it.
-fn add_processes(group: &Path, processes: &mut HashSet<u32>) {
+/// The processes of a control group and of the groups below it.
+fn processes_of(group: &Path) -> Vec<u32> {
     let list = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     let numbers = list.lines().filter_map(|line| line.parse::<u32>().ok());
     // Processes of another PID namespace have the number 0 in version 2.
-    processes.extend(numbers.filter(|process| *process != 0));
+    let mut processes: Vec<u32> = numbers.filter(|process| *process != 0).collect();
     for entry in fs::read_dir(group).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            add_processes(&entry.path(), processes);
+            processes.extend(processes_of(&entry.path()));
         }
     }
+    processes
+}
+
+/// The time of a process's start after that of the system, in clock ticks. `None` if the process has ended.
+fn start_time(process: u32) -> Option<u64> {
+    let stat = fs::read(format!("/proc/{process}/stat")).ok()?;
+    // The second field is a name in parentheses, which may contain any bytes.
+    let name_end = stat.iter().rposition(|&byte| byte == b')')?;
+    let fields = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
+    fields.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
 }
 
 /// The bytes that a process has read from disks.
@@ -282,7 +321,7 @@ mod tests {
     /// The position of a file that this process or one of its children uses.
     fn position(id: Id, is_large: bool) -> Option<u64> {
         let mut processes = Processes::of(None);
-        processes.known.insert(std::process::id());
+        processes.insert(std::process::id());
         processes.uses(|_| is_large).position(id)
     }
 
@@ -301,10 +340,10 @@ mod tests {
                 .get()
                 .cast_unsigned(),
         );
-        assert!(processes.known.contains(&std::process::id()));
+        assert!(processes.known.contains_key(&std::process::id()));
         let mut processes = Processes::of(Some(std::process::id()));
         processes.uses(|_| true);
-        assert!(processes.known.contains(&child.id()));
+        assert!(processes.known.contains_key(&child.id()));
         child.kill().unwrap();
         child.wait().unwrap();
     }
@@ -326,7 +365,8 @@ mod tests {
         settles(|| position(id, true), None);
     }
 
-    /// The library has not reported these processes, and no known process has started them.
+    /// The library has not reported these processes, and no known process has started them. Ordinary directories and files stand for
+    /// the groups.
     #[test]
     fn files_of_all_processes_of_a_control_group_are_in_use() {
         let group = tempfile::tempdir().unwrap();
@@ -348,7 +388,26 @@ mod tests {
             uses.position(id)
         });
         assert_eq!(positions, [Some(20_000); 2]);
-        assert!(!processes.known.contains(&0));
+        assert!(!processes.known.contains_key(&0));
+    }
+
+    #[test]
+    fn a_later_process_with_the_number_of_one_that_has_ended_is_not_of_the_program() {
+        let mut processes = Processes::of(None);
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        assert!(processes.insert(child.id()));
+        assert_eq!(processes.all(), [child.id()]);
+        *processes.known.get_mut(&child.id()).unwrap() -= 1;
+        assert_eq!(processes.all(), []);
+        // This process has a channel, as one of the program has.
+        let (_channel, _memory) = nowait_ahead_channel::Channel::create(7).unwrap();
+        let own = std::process::id();
+        processes.known.insert(own, 0);
+        processes.threads.insert(own);
+        assert!(processes.all().contains(&own));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!processes.all().contains(&child.id()));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use nowait::{StatxMask, walk};
+use nowait_residency::page_size;
 use rustix::fs::{CWD, Mode, inotify, mknodat};
 
 use crate::file_queue::{LEFT_AFTER, MIN_WASTED};
@@ -101,7 +102,8 @@ fn a_fifo_in_the_place_of_a_file_is_not_opened() {
     let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
     inotify::add_watch(&watch, &fifo, inotify::WatchFlags::OPEN).unwrap();
     let root = std::fs::File::open(directory.path()).unwrap().into();
-    assert!(!within(1 << 30).read_ahead(&root, Path::new("fifo"), 4096));
+    let tried = within(1 << 30).read_ahead(&root, Path::new("fifo"), 4096);
+    assert_eq!(tried, Tried::NotRead);
     let mut events = [MaybeUninit::uninit(); 512];
     let mut events = inotify::Reader::new(&watch, &mut events);
     assert!(events.next().is_err(), "the FIFO was opened");
@@ -602,4 +604,40 @@ fn files_that_were_read_and_then_opened_are_told_of() {
     ids.iter().for_each(|id| files.opened(*id));
     assert_eq!(surveyed.take_opened(), read);
     assert_eq!(surveyed.take_opened(), []);
+}
+
+/// Its pages would stay.
+#[test]
+fn a_file_whose_survey_has_too_many_ranges_is_not_read_ahead() {
+    const PAGES: u64 = 100;
+    let page = page_size();
+    let (directory, ids) = directory(1);
+    let path = directory.path().join("f0");
+    std::fs::write(&path, vec![7; (PAGES * page) as usize]).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    file.sync_all().unwrap();
+    fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    fadvise(&file, 0, None, Advice::Random).unwrap();
+    for start in (1..PAGES).step_by(2).map(|number| number * page) {
+        rustix::io::pread(&file, &mut [0; 1], start).unwrap();
+    }
+    let cached = || {
+        residency(&file, 0..u64::MAX)
+            .unwrap()
+            .known()
+            .unwrap()
+            .cached
+    };
+    assert_eq!(cached(), PAGES / 2);
+    let files = within(1 << 30);
+    let surveyed = ReadAheadFiles::default();
+    surveyed.lock().take(1_000_000);
+    files.survey_before_reading(surveyed.clone());
+    find(&files, &directory);
+    files.entered(files.directory_of(ids[0]).unwrap());
+    wait_for("it was tried", || files.directory_of(ids[0]).is_none());
+    assert_eq!(cached(), PAGES / 2);
+    let summary = files.summary();
+    assert_eq!((summary.files, summary.bytes), (0, 0));
+    assert!(surveyed.lock().take(0).is_empty());
 }

@@ -174,7 +174,6 @@ impl Group {
             evict(&self.path, self.version);
         }
         remove_abandoned(&self.path, self.version);
-        self.wait_for_runs_within();
         let mut failed = String::new();
         let report = format!(
             "page cache: {} of the program at its end, {} after the eviction\n",
@@ -189,19 +188,6 @@ impl Group {
             failed = format!("nowait: the control group {path} stays: {error}\n");
         }
         (report, failed)
-    }
-
-    /// Waits until the helpers of runs within this one have evicted their pages and removed their groups. Their programs may still run:
-    /// so this takes at most two seconds.
-    fn wait_for_runs_within(&self) {
-        let mut pauses = pauses().take(36);
-        while has_runs(&self.path)
-            && let Some(pause) = pauses.next()
-        {
-            sleep(pause);
-            // Their helpers may be killed meanwhile.
-            remove_abandoned(&self.path, self.version);
-        }
     }
 
     /// The bytes of files that are charged to the group.
@@ -342,29 +328,17 @@ fn lock_abandoned(path: &Path) -> Option<OwnedFd> {
     Some(directory)
 }
 
-/// The groups of runs below this one.
-fn groups_of_runs(above: &Path) -> impl Iterator<Item = PathBuf> {
-    let groups = fs::read_dir(above).into_iter().flatten().flatten();
-    groups
-        .filter(|group| group.file_name().to_string_lossy().starts_with(NAME))
-        .map(|group| group.path())
-}
-
-/// Returns true if the helper of a run below this group has not ended.
-fn has_runs(above: &Path) -> bool {
-    groups_of_runs(above).any(|group| group.exists() && lock_abandoned(&group).is_none())
-}
-
 /// Removes groups of helpers that were killed. One with processes cannot be removed.
 fn remove_abandoned(above: &Path, version: Version) {
-    for group in groups_of_runs(above) {
-        if let Some(_lock) = lock_abandoned(&group)
-            && fs::read(group.join("cgroup.procs")).is_ok_and(|it| it.is_empty())
+    for group in fs::read_dir(above).into_iter().flatten().flatten() {
+        if group.file_name().to_string_lossy().starts_with(NAME)
+            && let Some(_lock) = lock_abandoned(&group.path())
+            && fs::read(group.path().join("cgroup.procs")).is_ok_and(|it| it.is_empty())
         {
             // A program may have run `nowait run`.
-            remove_abandoned(&group, version);
-            evict(&group, version);
-            let _ = fs::remove_dir(group);
+            remove_abandoned(&group.path(), version);
+            evict(&group.path(), version);
+            let _ = fs::remove_dir(group.path());
         }
     }
 }

@@ -149,36 +149,6 @@ fn the_group_of_a_run_within_that_was_killed_is_removed() {
     assert_eq!(resident(&file), 0);
 }
 
-/// The program of the outer run has ended, and the helper of the inner one evicts.
-#[test]
-fn a_run_waits_for_the_helper_of_a_run_within() {
-    if !has_groups() {
-        return;
-    }
-    let directory = directory();
-    let file = cold(directory.path().join("cold"), SIZE);
-    let inner = format!(
-        "cat {} >/dev/null; helper=${{NOWAIT_SURVEY_CHANNEL#/proc/}}; helper=${{helper%%/*}}; kill -STOP $helper
-         {{ while kill -0 $0; do sleep 0.01; done; sleep 0.1; kill -CONT $helper; }} >/dev/null 2>&1 &",
-        crate::program::word(&file)
-    );
-    let script = "echo $$; \"$0\" run --keep-cache -- sh -c \"$1\" $$";
-    // The outer run waits for this time.
-    let longest = Duration::from_secs(2);
-    repeat("a run within", &[Excuse::Took(longest)], || {
-        let mut run = nowait(["run", "--wait", "--keep-cache", "--", "sh", "-c", script]);
-        run.args([env!("CARGO_BIN_EXE_nowait"), &inner]);
-        run.env("NOWAIT_LIBRARY_DIR", libraries());
-        let mut run = run.stdout(Stdio::piped()).spawn().unwrap();
-        let group = group(&mut run);
-        assert_eq!(run.wait().unwrap().code(), Some(0));
-        match (group.exists(), resident(&file)) {
-            (false, 0) => Ok(()),
-            left => Err(left),
-        }
-    });
-}
-
 #[test]
 fn the_group_of_a_run_that_was_killed_is_removed_by_the_next() {
     if !has_groups() {
