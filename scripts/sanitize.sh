@@ -74,7 +74,7 @@ run_miri() {
     # The other modules of this crate ask the kernel.
     MIRIFLAGS="-Zmiri-strict-provenance -Zmiri-disable-isolation ${MIRIFLAGS:-}" \
         cargo +nightly miri test -p nowait-residency --lib --target-dir "$directory/miri" -- \
-        process:: page_map:: remembered:: table::
+        process:: page_map:: table::
 }
 
 # What the kernel reads and writes is not seen: neither tool notices a ring that writes to freed memory, or

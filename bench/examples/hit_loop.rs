@@ -1,6 +1,5 @@
 //! A plain loop over the library, without the harness: the cost of a hit by pread(2), by preadv2(2)
-//! with RWF_NOWAIT, by nowait's blocking form, by its future, and by a future that uses answers about
-//! residency for 100 ms where NOWAIT is refused: on overlayfs.
+//! with RWF_NOWAIT, by nowait's blocking form, and by its future.
 //!
 //! ```console
 //! $ cargo run --release --example hit_loop -- FILE [BLOCK]
@@ -14,13 +13,13 @@ use std::io::IoSliceMut;
 use std::os::unix::fs::FileExt;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::io::{Errno, ReadWriteFlags};
 
 const ROUNDS: usize = 31;
 const READS: u64 = 200_000;
-const NAMES: [&str; 5] = ["pread", "preadv2", "nowait", "future", "remembers"];
+const NAMES: [&str; 4] = ["pread", "preadv2", "nowait", "future"];
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -35,23 +34,17 @@ fn main() -> Result<(), Failure> {
     for index in 0..blocks {
         std_file.read_exact_at(&mut buf, index * block as u64)?;
     }
-    let open = |options: nowait::engine::Options| {
-        let engine = options.build()?;
-        let mut options = nowait::OpenOptions::new();
-        options.read(true).engine(&engine).blocking_open(&path)
-    };
-    let options = nowait::Engine::options;
-    let file = open(options())?;
-    let remembers = open(options().residency_memory(Duration::from_millis(100)))?;
+    let engine = nowait::Engine::new()?;
+    let mut options = nowait::OpenOptions::new();
+    let file = options.read(true).engine(&engine).blocking_open(&path)?;
 
-    let mut times: [Vec<f64>; 5] = Default::default();
+    let mut times: [Vec<f64>; 4] = Default::default();
     for round in 0..ROUNDS {
         let offsets = || offsets(round, blocks, block);
         times[0].push(by_pread(&std_file, offsets(), &mut buf)?);
         times[1].push(by_preadv2(&std_file, offsets(), &mut buf)?);
         times[2].push(by_blocking_read(&file, offsets(), &mut buf)?);
         times[3].push(by_future(&file, offsets(), &mut buf)?);
-        times[4].push(by_future(&remembers, offsets(), &mut buf)?);
     }
     report(&times);
     Ok(())
@@ -137,7 +130,7 @@ fn by_future(
 }
 
 /// Prints the median time of a read by each way, and its median ratio to pread(2).
-fn report(times: &[Vec<f64>; 5]) {
+fn report(times: &[Vec<f64>; 4]) {
     let pread = &times[0];
     for (name, times) in NAMES.iter().zip(times) {
         let mut ratios: Vec<f64> = times.iter().zip(pread).map(|(a, b)| a / b).collect();
@@ -145,7 +138,7 @@ fn report(times: &[Vec<f64>; 5]) {
         let mut times = times.clone();
         times.sort_by(f64::total_cmp);
         let nanoseconds = times[ROUNDS / 2] / READS as f64 * 1e9;
-        println!("{name:9} {nanoseconds:7.1} ns {:6.3}", ratios[ROUNDS / 2]);
+        println!("{name:7} {nanoseconds:7.1} ns {:6.3}", ratios[ROUNDS / 2]);
     }
 }
 

@@ -75,7 +75,6 @@ mod pages;
 mod probe;
 pub mod proc;
 pub mod ranges;
-mod remembered;
 pub mod source_cache;
 #[doc(hidden)]
 pub mod sys;

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use once_cell::race::{OnceBool, OnceBox};
 
@@ -12,7 +12,6 @@ use crate::answer::Reason;
 use crate::choice::{SourceChoice, choose, choose_layered};
 use crate::mapped::{MappedRange, is_past_at};
 use crate::pages::{page_size, pages};
-use crate::remembered::Remembered;
 use crate::sys::Errno;
 use crate::sys::cast::to_usize;
 use crate::sys::page_cache::cachestat;
@@ -50,8 +49,6 @@ pub struct SourceCache {
     choice: OnceBox<SourceChoice>,
     /// mincore(2) is correct for the file: tried by the first [`count`](SourceCache::count).
     mincore: OnceBool,
-    /// Answers that are used again, if the engine's options allow it.
-    remembered: OnceBox<Remembered>,
     /// See [`of_layered`](SourceCache::of_layered).
     changed_before: Option<Box<(i64, i64)>>,
 }
@@ -88,71 +85,6 @@ impl SourceCache {
         let len = (len as u64).min(u64::MAX - offset);
         coverage(fd, self.choice(fd), offset, len)
             .unwrap_or_else(|errno| Coverage::Unknown(refused(errno)))
-    }
-
-    /// Answers about this file that are used again. `fd` must always refer to the same file.
-    fn remembered(&self, fd: BorrowedFd<'_>) -> &Remembered {
-        self.remembered.get_or_init(|| {
-            let size = stat::size(fd).unwrap_or_default();
-            Box::new(Remembered::new(size))
-        })
-    }
-
-    /// Returns true if the pages of a range were resident within the last `memory`.
-    pub fn remembers(&self, fd: BorrowedFd<'_>, offset: u64, len: usize, memory: Duration) -> bool {
-        self.remembered(fd).contains(offset, len, memory)
-    }
-
-    /// Forgets all answers if a page was evicted, among some pages that were resident. Returns true
-    /// if it has forgotten them.
-    pub fn forget_if_evicted(&self, fd: BorrowedFd<'_>) -> bool {
-        let remembered = self.remembered(fd);
-        let is_resident = |page: u64| self.ask(fd, page * page_size(), 1) == Coverage::Full;
-        let is_evicted = !remembered.sample().all(is_resident);
-        if is_evicted {
-            remembered.clear();
-        }
-        is_evicted
-    }
-
-    /// As [`ask`](SourceCache::ask), and remembers the resident pages of the range and around it:
-    /// a query about 64 pages takes little longer than one about a page.
-    pub fn ask_around(
-        &self,
-        fd: BorrowedFd<'_>,
-        offset: u64,
-        len: usize,
-        memory: Duration,
-    ) -> Coverage {
-        let around = u64::from(u64::BITS) * page_size();
-        let end = offset.saturating_add(len as u64);
-        let (SourceChoice::Mincore(mapped), true) = (self.choice(fd), end <= i64::MAX as u64)
-        else {
-            return self.ask(fd, offset, len);
-        };
-        let start = offset - offset % around;
-        let remembered = self.remembered(fd);
-        remembered.renew(memory);
-        let mut all = true;
-        let page = |bytes: Range<u64>, resident| {
-            if resident {
-                remembered.add(bytes.start);
-            } else if bytes.end > offset && bytes.start < end {
-                all = false;
-            }
-            true
-        };
-        let query = || {
-            let shape = stat::shape(fd).map_err(refused)?;
-            let len = end.next_multiple_of(around) - start;
-            let look = |mapping: &MappedRange| looked_up(fd, &shape, mapping, start, len, page);
-            mapped.with(fd, &shape, look)?.map_err(refused)
-        };
-        match query() {
-            Ok(()) if all => Coverage::Full,
-            Ok(()) => Coverage::Partial,
-            Err(reason) => Coverage::Unknown(reason),
-        }
     }
 
     /// The bytes of `offset..offset + len` that are in the page cache: those of resident pages, as

@@ -23,8 +23,9 @@
 //! attempt, so a page that another program has cached between the two calls counts as one that stayed.
 //! mincore(2), unlike cachestat(2), does not report a page that is being read. With mincore(2) the pages
 //! of the file that were not resident before an attempt are evicted again within five milliseconds. For half a
-//! second, [`Retry`] evicts the pages that follow those which it has evicted, in the same window: the kernel may
-//! have read them ahead for this process.
+//! second, [`Retry`] evicts the pages that become resident directly after pages that it has evicted, or that were
+//! resident before: the kernel may have read them ahead for this process. If the evicted pages are resident again, another
+//! program has read them, and the pages after them stay.
 //!
 //! # Surveys without a lock
 //! A survey may wait for a filesystem on a network. Two threads may survey a window at the same
@@ -62,8 +63,8 @@ use std::sync::Arc;
 
 pub use eviction::{Eviction, Retry};
 pub use file_windows::FileWindows;
-pub use pages::{evict, missing};
-pub use table::{InProgress, Span, WINDOW};
+pub use pages::{WINDOW, evict, missing};
+pub use table::{InProgress, Span};
 
 use crate::Probe;
 use crate::sys::stat;

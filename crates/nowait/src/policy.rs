@@ -10,8 +10,6 @@ pub(crate) mod provenance;
 pub(crate) mod readahead;
 pub mod stats;
 
-use std::time::Duration;
-
 use once_cell::race::OnceBox;
 
 use congestion::Congestion;
@@ -35,8 +33,6 @@ pub(crate) struct Policy {
     pub(crate) nowait: NowaitPolicy,
     /// The largest read or write that is copied in the calling thread, in bytes.
     pub(crate) copy_limit: usize,
-    /// The time for which the answer is used that a range is resident. Zero: for one read.
-    pub(crate) residency_memory: Duration,
     /// True if the engine polls its device, and reads and writes only O_DIRECT files.
     pub(crate) polled: bool,
     /// True if reads are timed, for `observed`.
@@ -61,7 +57,6 @@ impl Policy {
                 mode: Mode::Eager,
                 nowait: NowaitPolicy::Adaptive,
                 copy_limit: COPY_LIMIT,
-                residency_memory: Duration::ZERO,
                 polled: false,
                 // It cannot measure a handoff, with which a hit is compared.
                 is_timed: false,

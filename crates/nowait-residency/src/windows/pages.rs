@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise};
 
-use super::table::WINDOW;
 use crate::ranges::Ranges;
 use crate::{Answer, Probe, Source, page_size};
 
+/// The bytes that are evicted at once. Smaller windows read more from the device, because a window
+/// that is evicted too early is read again. It is a multiple of the greatest folio.
+pub const WINDOW: u64 = 8 << 20;
 /// The time for which all late pages are taken for those of this process.
 const AT_ONCE: Duration = Duration::from_millis(5);
 /// The time for which a readahead of this process is waited for. Few take longer.
@@ -76,13 +78,16 @@ pub(super) fn is_sure(probe: &Probe<'_>) -> bool {
     probe.source() == Ok(Source::Cachestat)
 }
 
-/// The pages that are to be evicted again after an attempt.
+/// The pages of a window that are to be evicted, at first or again after an attempt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Left {
-    /// Those that were resident after it.
+    /// Before the first attempt, those that were not resident before the file was used. After an attempt, those that
+    /// were resident after it.
     pub stayed: Ranges,
     /// Those that mincore(2) has not reported, which may be being read.
     pub unseen: Vec<Unseen>,
+    /// The pages before the window. `None` after the first attempt.
+    before_window: Option<Before>,
 }
 
 /// Pages that were not resident before an attempt. The kernel may be reading the first of them ahead.
@@ -94,27 +99,29 @@ pub(super) struct Unseen {
     before: Before,
 }
 
-/// The pages before those that may be being read ahead, in their window.
-#[derive(Clone, Debug)]
-enum Before {
-    /// None are known. The kernel reads nothing ahead from here.
-    Unknown,
-    /// Pages that were evicted.
+/// The pages before those that may be being read ahead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    /// This process has started no readahead that begins after them.
+    Unused,
+    /// Pages that were not resident before the file was used, and were evicted.
     Evicted(Range<u64>),
-    /// Pages that were resident before the file was used. A read of one of them may have started a readahead.
+    /// Pages that were resident before the file was used, or that stayed. A read of one of them may have started a
+    /// readahead. They are resident in any case, which does not show if another program reads them.
     Resident,
 }
 
 impl Unseen {
-    /// The pages that the kernel may have read ahead since: they begin where other pages end. If one of those was evicted and
-    /// is resident again, another program has read it, and those after it.
+    /// The pages that became resident after the attempt and that the kernel may have read ahead for this process. A
+    /// readahead begins directly after other pages. If these other pages were evicted and one of them is resident again,
+    /// another program reads the file, and the new pages are taken for those of that program.
     fn read_ahead(&self, resident: &Ranges) -> Option<Range<u64>> {
         if self.since.elapsed() > READAHEAD {
             return None;
         }
         let first = resident.within(self.range.clone()).next()?;
         let by_others = match &self.before {
-            Before::Unknown => return None,
+            Before::Unused => return None,
             Before::Evicted(before) => resident.within(before.clone()).next().is_some(),
             Before::Resident => false,
         };
@@ -130,7 +137,7 @@ impl Unseen {
         } = &self;
         let start = match before {
             Before::Evicted(before) => before.start,
-            Before::Unknown | Before::Resident => range.start,
+            Before::Unused | Before::Resident => range.start,
         };
         let resident = resident(probe, start..range.end);
         let is_new = since.elapsed() < AT_ONCE;
@@ -149,7 +156,7 @@ impl Unseen {
                 };
             }
         }
-        let may_follow = !matches!(unseen.before, Before::Unknown);
+        let may_follow = unseen.before != Before::Unused;
         let is_followed = may_follow && unseen.since.elapsed() <= READAHEAD;
         if !unseen.range.is_empty() && (is_new || is_followed) {
             left.unseen.push(unseen);
@@ -158,6 +165,26 @@ impl Unseen {
 }
 
 impl Left {
+    /// The missing pages of a window before the first attempt. `before` is the pages before the window.
+    pub fn of_window(missing: Ranges, before: Before) -> Left {
+        Left {
+            stayed: missing,
+            unseen: Vec::new(),
+            before_window: Some(before),
+        }
+    }
+
+    /// The pages before a gap between the resident pages of a range of `stayed`. `evicted` is the pages that the attempt
+    /// has evicted. `None` if the gap is not being read: its pages stayed after an earlier attempt, and were evicted since.
+    fn before(&self, range: &Range<u64>, gap: &Range<u64>, evicted: &Ranges) -> Option<Before> {
+        let before_window = self.before_window.as_ref()?;
+        Some(match evicted.within(range.start..gap.start).last() {
+            Some(evicted) => Before::Evicted(evicted),
+            None if gap.start.is_multiple_of(WINDOW) => before_window.clone(),
+            None => Before::Resident,
+        })
+    }
+
     pub fn is_empty(&self) -> bool {
         self.stayed.is_empty() && self.unseen.is_empty()
     }
@@ -172,8 +199,8 @@ impl Left {
     /// Evicts the pages of a file of `size` bytes. Returns those that are to be evicted again.
     pub fn evict(self, probe: &Probe<'_>, size: u64) -> Left {
         let mut left = Left::default();
-        for unseen in self.unseen {
-            unseen.evict(probe, &mut left);
+        for unseen in &self.unseen {
+            unseen.clone().evict(probe, &mut left);
         }
         for range in self.stayed.iter() {
             if is_sure(probe) {
@@ -191,22 +218,17 @@ impl Left {
             // No page after the end of the file is being read.
             let in_file = range.start..range.end.min(size.next_multiple_of(page_size()));
             let since = Instant::now();
-            // A range begins with its window, or where pages end that were resident before.
-            let first = match range.start.is_multiple_of(WINDOW) {
-                true => Before::Unknown,
-                false => Before::Resident,
+            let unseen = |gap: Range<u64>| {
+                let before = self.before(&range, &gap, &evicted)?;
+                let range = gap;
+                Some(Unseen {
+                    since,
+                    range,
+                    before,
+                })
             };
-            let before = |gap: &Range<u64>| match evicted.within(range.start..gap.start).last() {
-                Some(before) => Before::Evicted(before),
-                None if gap.start == range.start => first.clone(),
-                None => Before::Unknown,
-            };
-            let unseen = |gap: Range<u64>| Unseen {
-                since,
-                before: before(&gap),
-                range: gap,
-            };
-            left.unseen.extend(resident.gaps(in_file).map(unseen));
+            left.unseen
+                .extend(resident.gaps(in_file).filter_map(unseen));
         }
         left
     }
@@ -239,5 +261,62 @@ fn add_resident(ranges: &mut Ranges, probe: &Probe<'_>, range: Range<u64>) {
     } else {
         add_resident(ranges, probe, range.start..middle);
         add_resident(ranges, probe, middle..range.end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pages(range: Range<u64>) -> Range<u64> {
+        range.start * page_size()..range.end * page_size()
+    }
+
+    #[test]
+    fn a_readahead_is_expected_after_pages_that_a_use_may_have_read() {
+        let window = pages(0..WINDOW / page_size());
+        let (range, next) = (pages(10..90), WINDOW..WINDOW + page_size());
+        let evicted = Ranges::from_iter([pages(20..30)]);
+        let outside = Before::Evicted(pages(1..2));
+        let first = Left::of_window(Ranges::default(), outside.clone());
+        let before =
+            |left: &Left, range: &Range<u64>, gap: Range<u64>| left.before(range, &gap, &evicted);
+        let resident = Some(Before::Resident);
+        assert_eq!(before(&first, &range, pages(10..20)), resident);
+        let late = before(&first, &range, pages(30..90));
+        assert_eq!(late, Some(Before::Evicted(pages(20..30))));
+        assert_eq!(before(&first, &window, pages(0..20)), Some(outside.clone()));
+        assert_eq!(before(&first, &next, next.clone()), Some(outside));
+        // These are pages that stayed after an earlier attempt: no page of them is being read.
+        let again = Left::default();
+        for (range, gap) in [(range, pages(10..20)), (window, pages(0..20))] {
+            assert_eq!(before(&again, &range, gap), None);
+        }
+    }
+
+    #[test]
+    fn late_pages_are_those_of_a_readahead_unless_another_program_reads_before_them() {
+        let read_ahead = |before: &Before, resident: &[(u64, u64)]| {
+            let unseen = Unseen {
+                since: Instant::now(),
+                range: pages(10..100),
+                before: before.clone(),
+            };
+            let resident = resident.iter().map(|&(start, end)| pages(start..end));
+            unseen.read_ahead(&resident.collect())
+        };
+        let evicted = Before::Evicted(pages(5..10));
+        let late = Some(pages(10..20));
+        for (before, resident, expected) in [
+            (&evicted, &[(10, 20), (30, 40)][..], &late),
+            (&evicted, &[(6, 7), (10, 20)][..], &None),
+            (&evicted, &[(11, 20)][..], &None),
+            (&Before::Resident, &[(5, 20)][..], &late),
+            (&Before::Resident, &[(11, 20)][..], &None),
+            (&Before::Unused, &[(10, 20)][..], &None),
+        ] {
+            let found = read_ahead(before, resident);
+            assert_eq!(found, *expected, "{before:?} {resident:?}");
+        }
     }
 }

@@ -7,13 +7,10 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-use super::pages::Left;
+use super::pages::{Before, Left, WINDOW};
 use crate::page_size;
 use crate::ranges::Ranges;
 
-/// The bytes that are evicted at once. Smaller windows read more from the device, because a window
-/// that is evicted too early is read again. It is a multiple of the greatest folio.
-pub const WINDOW: u64 = 8 << 20;
 /// The greatest number of windows of a file that are not in use and not yet evicted.
 const IDLE: usize = 8;
 /// The time for which the survey of a window without pages to evict is used.
@@ -244,9 +241,8 @@ impl Windows {
                 continue;
             }
             let ranges = self.ranges(&[*index]);
-            let stayed = ranges.into_iter().map(|(range, _)| range).collect();
-            let unseen = Vec::new();
-            let left = Left { stayed, unseen };
+            let missing = ranges.into_iter().map(|(range, _)| range).collect();
+            let left = Left::of_window(missing, self.before(*index));
             self.set_busy(*index);
             self.known.remove(index);
             self.forgotten += 1;
@@ -254,6 +250,23 @@ impl Windows {
             all.push((*index, left));
         }
         (all, unused)
+    }
+
+    /// The pages before a window. This process may have started a readahead that begins with the window if it has used the
+    /// window before it.
+    fn before(&self, index: u64) -> Before {
+        let start = index * WINDOW;
+        let last_page = start.saturating_sub(page_size())..start;
+        let known = |it: u64| self.known.get(&it).map(|window| &window.missing);
+        let left = |it: u64| self.left.get(&it).map(|left| &left.stayed);
+        let missing = index
+            .checked_sub(1)
+            .and_then(|it| known(it).or_else(|| left(it)));
+        match missing {
+            None => Before::Unused,
+            Some(missing) if missing.contains(last_page.start) => Before::Evicted(last_page),
+            Some(_) => Before::Resident,
+        }
     }
 
     /// The ranges of windows that are to be evicted, joined if they are adjacent, with the windows
@@ -353,6 +366,33 @@ mod tests {
         // All pages were resident.
         windows.add(gap.clone(), &Ranges::default(), forgotten);
         assert_eq!(windows.gaps(0..=0, 0), [gap]);
+    }
+
+    /// The windows 0 and 1 were used, the former without an effect, and the windows 4 and 5.
+    #[test]
+    fn the_pages_before_a_window_are_known_if_the_window_before_it_was_used() {
+        let mut windows = Windows {
+            size: 9 * WINDOW,
+            ..Windows::default()
+        };
+        let survey = |index: u64| index * WINDOW..(index + 1) * WINDOW;
+        windows.add(survey(0), &Ranges::default(), 0);
+        for index in [1, 4, 5] {
+            let missing = Ranges::from_iter([survey(index)]);
+            windows.add(survey(index), &missing, 0);
+        }
+        for span in [0..=1, 4..=5] {
+            let span = windows.enter(span, 5).unwrap();
+            windows.leave(&span);
+        }
+        assert_eq!(windows.before(0), Before::Unused);
+        assert_eq!(windows.before(1), Before::Resident);
+        assert_eq!(windows.before(4), Before::Unused);
+        let last_page = Before::Evicted(5 * WINDOW - page_size()..5 * WINDOW);
+        assert_eq!(windows.before(5), last_page);
+        // The windows of an eviction are taken in order.
+        windows.take_left(&[1, 4]);
+        assert_eq!(windows.before(5), last_page);
     }
 
     #[test]

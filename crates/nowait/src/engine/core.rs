@@ -49,7 +49,6 @@ impl Core {
                 mode: options.mode,
                 nowait: options.nowait,
                 copy_limit: options.copy_limit,
-                residency_memory: options.residency_memory,
                 polled: options.ring.polled.is_some(),
                 is_timed: true,
             },

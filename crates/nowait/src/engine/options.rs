@@ -28,7 +28,6 @@ pub struct Options {
     pub(super) mode: Mode,
     pub(super) nowait: NowaitPolicy,
     pub(super) copy_limit: usize,
-    pub(super) residency_memory: Duration,
     pub(super) ring: RingOptions,
 }
 
@@ -43,7 +42,6 @@ impl Default for Options {
             mode: Mode::Eager,
             nowait: NowaitPolicy::Adaptive,
             copy_limit: COPY_LIMIT,
-            residency_memory: Duration::ZERO,
             ring: RingOptions::default(),
         }
     }
@@ -151,28 +149,6 @@ impl Options {
     #[must_use]
     pub fn copy_limit(mut self, bytes: usize) -> Options {
         self.copy_limit = bytes;
-        self
-    }
-
-    /// Sets the time for which a read of an eager file uses an earlier answer that its pages are
-    /// resident, where `RWF_NOWAIT` is refused: on overlayfs. The default is zero: the residency is
-    /// queried before each read, which takes about as long as a cached read of 4 KiB.
-    ///
-    /// This promises less: a read waits for the device, in the calling thread, if its pages were
-    /// evicted meanwhile, or if the file was copied up and its copy is not cached. After such a wait
-    /// all answers about the file are dropped, and the bytes count as
-    /// [`unknown`](crate::Provenance::unknown). The answers about the first 4 GiB of a file are
-    /// remembered. They take a bit for each page.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// let options = nowait::engine::Options::new().residency_memory(Duration::from_millis(100));
-    /// # options.build()?;
-    /// # Ok::<(), nowait::Error>(())
-    /// ```
-    #[must_use]
-    pub fn residency_memory(mut self, time: Duration) -> Options {
-        self.residency_memory = time;
         self
     }
 

@@ -166,6 +166,12 @@ impl OpenOptions {
         ///   file, of O_PATH.
         /// - Pages that another process reads first while the window is not yet evicted may be
         ///   evicted, too. Pages that another process maps, locks or has changed stay.
+        /// - On overlayfs the kernel does not report a page that it is reading. Pages that become
+        ///   resident after the eviction may come from a readahead of this process. They are evicted
+        ///   if they were not resident before and become resident within 5 milliseconds. Within half
+        ///   a second they are evicted if they lie directly behind pages that were resident before,
+        ///   or directly behind evicted pages that are not resident again. Pages that another process
+        ///   reads in that time and in that place are therefore evicted, too.
         /// - The process keeps its locks of fcntl(2) on the file. On overlayfs it loses them, because
         ///   the file is opened and closed for each question to the kernel.
         /// - It applies to the reads and writes of [`File`]. It does not apply to operations on

@@ -1,7 +1,7 @@
 //! The read path: carries out the plan of a read in the calling thread.
 
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::cached::{Attempt, attempt_of, ended, nowait};
 use super::plan::{Facts, Plan, Reason, Request, plan};
@@ -224,7 +224,7 @@ impl<F: Fn() -> usize, A: Fn(Op)> ReadPath<'_, F, A> {
         let plan = plan(request, facts, mode, policy.copy_limit, decide, is_alone);
         let started = match plan {
             Plan::CacheFirst => try_timed(policy, handle, space, offset),
-            Plan::AskFirst => ask_first(policy, handle, space, offset, (facts, mode)),
+            Plan::AskFirst => ask_first(policy, handle, space, offset, facts),
             Plan::Inline => inline(policy, handle, space, offset),
             Plan::Queue(reason) => {
                 if reason == Reason::LowHitRate {
@@ -417,22 +417,13 @@ fn ask_first(
     handle: &Handle,
     space: &mut UninitSlice<'_>,
     offset: Offset,
-    (facts, mode): (Facts, Mode),
+    facts: Facts,
 ) -> Start {
     let Ok(at) = offset.map_or_else(|| rustix::fs::tell(handle), Ok) else {
         // lseek(2) refuses some regular files, such as those of tracefs.
         return rest(0, false, Route::Ring);
     };
-    let (residency, len, memory) = (handle.residency(), space.len(), policy.residency_memory);
-    let remembers = facts.nowait_refused && mode == Mode::Eager && !memory.is_zero();
-    if remembers && residency.remembers(handle.as_fd(), at, len, memory) {
-        return plain_timed(policy, handle, space, offset);
-    }
-    let coverage = match remembers {
-        true => residency.ask_around(handle.as_fd(), at, len, memory),
-        false => residency.ask(handle.as_fd(), at, len),
-    };
-    match coverage {
+    match handle.residency().ask(handle.as_fd(), at, space.len()) {
         Coverage::Full if facts.nowait_refused && may_be_endless(handle) => {
             rest(0, false, Route::Ring)
         }
@@ -471,36 +462,6 @@ fn plain(policy: &Policy, handle: &Handle, space: &mut UninitSlice<'_>, offset: 
         policy.counters.hit(n);
     }
     started
-}
-
-/// An ordinary read of pages that were resident a short time ago. If it has waited for the device,
-/// all answers about the file are dropped. A long read may also have waited for a processor: then
-/// other pages of the file are still resident.
-fn plain_timed(
-    policy: &Policy,
-    handle: &Handle,
-    space: &mut UninitSlice<'_>,
-    offset: Offset,
-) -> Start {
-    /// A copy takes less: a byte takes less than a nanosecond.
-    const COPY: Duration = Duration::from_micros(50);
-    let limit = COPY + Duration::from_nanos(space.len() as u64);
-    let begun = Instant::now();
-    let started = in_caller(handle, space, offset, Origin::Cache);
-    match started {
-        Start::Done(n, _)
-            if begun.elapsed() > limit && handle.residency().forget_if_evicted(handle.as_fd()) =>
-        {
-            handle.history().miss();
-            Start::Done(n, Provenance::of(n, Origin::Unknown))
-        }
-        Start::Done(n, _) => {
-            handle.history().hit();
-            policy.counters.hit(n);
-            started
-        }
-        _ => started,
-    }
 }
 
 /// An ordinary read of a memory-backed file.
@@ -560,7 +521,6 @@ mod tests {
             mode,
             nowait,
             copy_limit: 8192,
-            residency_memory: Duration::ZERO,
             polled,
             is_timed: false,
         }

@@ -9,14 +9,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use nowait::engine::{Backend, Options};
 use nowait::op::Statx;
 use nowait::residency::{Answer, Probe, Reason, Residency, residency};
 use nowait::{BufResult, Engine, File, Handle, Metadata, Mode, OpenOptions, ServedBy, StatxMask};
 use rustix::mount::{MountFlags, UnmountFlags};
-use slowdisk::{Filesystem, SlowDisk, TestMount, TestMountBuilder};
+use slowdisk::{Filesystem, TestMount, TestMountBuilder};
 
 use crate::common::backends::backends;
 use crate::common::children::{in_child_by, role, this_program};
@@ -440,46 +439,6 @@ fn residency_is_unknown_where_proc_is_not_mounted() {
     command.arg(this_program());
     command.env("NOWAIT_TEST_FILE", &sample.path);
     in_child_by(command, "without /proc");
-}
-
-#[test]
-fn answers_are_remembered_until_a_read_has_waited() {
-    slowdisk::require!(Filesystem::Overlay.available());
-    slowdisk::require!(slowdisk::available());
-    let latency = Duration::from_millis(20);
-    for backend in backends() {
-        let disk = SlowDisk::builder().latency(latency).build();
-        let disk = disk.expect("a slow disk");
-        let base = TestMount::on(&disk, Filesystem::Ext4).expect("a fresh ext4");
-        let lower = base.path().join("lower");
-        fs::create_dir(&lower).expect("mkdir");
-        let mut sample = Sample::new(&lower, "file", MIB);
-        let overlay = TestMount::overlay(base).expect("an overlay");
-        sample.path = overlay.path().join("file");
-
-        let engine = Options::new()
-            .backend(backend)
-            .residency_memory(Duration::from_secs(3600));
-        let engine = engine.build().expect("an engine");
-        let mut options = OpenOptions::new();
-        let file = options
-            .read(true)
-            .engine(&engine)
-            .blocking_open(&sample.path);
-        let file = file.expect("open");
-        // No readahead makes other pages resident.
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).expect("fadvise");
-        learn(&file, &sample);
-        sample.warm();
-        for offset in [0, 4096, 8192] {
-            hit(&file, &sample, offset, 4096);
-        }
-        sample.evict();
-        let waited = right(&file, &sample, 0, 4096).provenance;
-        assert_eq!((waited.served_by, waited.unknown), (ServedBy::Caller, 4096));
-        let asked = right(&file, &sample, 8192, 4096).provenance;
-        assert_ne!(asked.served_by, ServedBy::Caller);
-    }
 }
 
 /// Returns true if statx(2) tells the ID of a mount that is not used again (Linux 6.8).
