@@ -17,7 +17,7 @@ const ATTEMPTS: u32 = 30;
 /// compared. `run` gets a command to which it adds the program and its arguments, and runs it.
 ///
 /// # Panics
-/// If an operation makes more calls in each of [`ATTEMPTS`] runs.
+/// If an operation makes more calls in each of many runs.
 pub fn at_most(most: &[(&str, usize)], times: usize, mut run: impl FnMut(Command)) {
     for attempt in 1.. {
         let logs = tempfile::tempdir().expect("a temporary directory");
