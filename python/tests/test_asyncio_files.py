@@ -7,7 +7,7 @@ from typing import Any
 
 from helpers import evict_file
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from nowait import asyncio_files
 
@@ -139,6 +139,8 @@ WRITES = st.one_of(
     st.booleans(),
     st.sampled_from([-1, 1, 100, 10_000]),
 )
+# The buffer is full. It is written with the next byte.
+@example([("seek", 0), ("write", "a"), ("write", "a")], "a", True, -1)
 def test_writes_are_those_of_open(
     tmp_path_factory: Any, calls: list[Any], mode: str, binary: bool, buffering: int
 ) -> None:

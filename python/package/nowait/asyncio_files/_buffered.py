@@ -249,13 +249,13 @@ class Writer(File[Data]):
         return len(self._pending) + sum(len(data) - begin for data, begin in self._before)
 
     async def _add(self, data: Any, n: int) -> None:
-        """Adds bytes to the buffer, and writes it if it is full."""
+        """Adds bytes to the buffer, and writes it if it is larger than its limit."""
         self._check()
         if self._has_failed and self._size() >= self._limit:
             await self.flush()
         begin = self._end()
         self._pending += data
-        if len(self._pending) >= self._limit:
+        if len(self._pending) > self._limit:
             async with Turn(self._turns):
                 await self._flush_added(begin, n)
         elif not spend(n):
