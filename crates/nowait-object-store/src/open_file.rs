@@ -101,7 +101,7 @@ impl OpenFile {
         counters: &Arc<Counters>,
     ) -> Result<Opened, Error> {
         let mut options = OpenOptions::new();
-        options.read(true).regular(true).engine(engine);
+        options.read(true).engine(engine);
         let opened = options.open_and_read(&path, small).await;
         let OpenedFile {
             file,

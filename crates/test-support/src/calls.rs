@@ -38,6 +38,27 @@ pub fn at_most(most: &[(&str, usize)], times: usize, mut run: impl FnMut(Command
     }
 }
 
+/// As [`at_most`], for operations of the calling test: it is run again, alone, with this environment variable.
+///
+/// # Panics
+/// As [`at_most`], and if the test fails.
+pub fn at_most_in_this_test(
+    most: &[(&str, usize)],
+    times: usize,
+    (variable, value): (&str, &Path),
+) {
+    at_most(most, times, |mut command| {
+        command.arg(std::env::current_exe().expect("a test program"));
+        // The test harness names each test's thread after the test.
+        let thread = std::thread::current();
+        command.arg(thread.name().expect("the name of a test"));
+        command.args(["--exact", "--nocapture"]);
+        let output = command.env(variable, value).output().expect("strace");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}");
+    });
+}
+
 /// The calls of each operation: of the thread that has marked it. Those of other threads, which go to sleep, do not count.
 fn between_marks(log: &Path) -> Vec<usize> {
     let log = std::fs::read(log).expect("strace writes a log");

@@ -71,12 +71,5 @@ fn reads_of_an_open_object_take_five_calls() {
     slowdisk::require!(Filesystem::Ext4.available());
     let mount = TestMount::new(Filesystem::Ext4).unwrap();
     patterned(mount.path(), "object", LEN);
-    calls::at_most(&ROWS, TIMES, |mut command| {
-        command.arg(std::env::current_exe().unwrap());
-        let test = std::thread::current();
-        command.args([test.name().unwrap(), "--exact", "--nocapture"]);
-        let output = command.env(ROOT, mount.path()).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{text}");
-    });
+    calls::at_most_in_this_test(&ROWS, TIMES, (ROOT, mount.path()));
 }

@@ -248,9 +248,9 @@ impl OpenOptions {
         self.flags() == Ok(OFlags::RDONLY | OFlags::CLOEXEC)
     }
 
-    /// Returns true if an ordinary read of the file may take the place of its own.
-    pub(super) fn reads_ordinarily(&self) -> bool {
-        self.read && !self.direct && !self.keep_cache
+    /// Returns true if a worker may read the file when it opens it. O_DIRECT is found by the handle.
+    pub(super) fn may_be_read(&self) -> bool {
+        self.read && !self.keep_cache
     }
 
     /// Opens a file in the calling thread, if these options permit it and it does not block. Returns its basic

@@ -76,7 +76,7 @@ impl OpenOptions {
         let call = {
             let (mut options, engine, path) = (self.clone(), engine.clone(), path.clone());
             options.regular(true);
-            let limit = self.reads_ordinarily().then_some(limit);
+            let limit = self.may_be_read().then_some(limit);
             move || with_contents(options.blocking_handle(path, &engine)?, limit)
         };
         let (handle, metadata, contents) = engine.spawn_blocking(call).await??;
