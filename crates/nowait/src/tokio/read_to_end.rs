@@ -25,7 +25,7 @@ const FIRST: usize = 4096;
 
 impl File {
     /// Reads from the position to the end of the file, and appends the bytes to `bytes`. Returns their number. It does
-    /// the same as `read_to_end` of [`AsyncReadExt`](::tokio::io::AsyncReadExt), which any reader has, with fewer
+    /// the same as `read_to_end` of `AsyncReadExt` of tokio, which any reader has, with fewer
     /// reads: the memory for the rest of the file is reserved first. A small cached file is read by one read(2), and the
     /// result is ready at the first poll.
     ///
