@@ -140,8 +140,8 @@ impl FileWindows {
         let mut windows = self.lock();
         windows.end_abandoned();
         windows.leave(span);
-        let due = windows.take_due();
-        (!due.is_empty()).then(|| self.eviction(due))
+        let (due, closes) = (windows.take_due(), windows.closes);
+        (!due.is_empty()).then(|| self.eviction(due, closes))
     }
 
     /// Ends the use of these windows when this operation is complete.
@@ -158,14 +158,15 @@ impl FileWindows {
         if !self.is_here() {
             return None;
         }
-        let to_evict = self.end_use();
-        (!to_evict.is_empty()).then(|| self.eviction(to_evict))
+        let (to_evict, closes) = self.end_use()?;
+        Some(self.eviction(to_evict, closes))
     }
 
-    fn eviction(self: &Arc<FileWindows>, windows: Vec<u64>) -> Eviction {
+    fn eviction(self: &Arc<FileWindows>, windows: Vec<u64>, closes: u64) -> Eviction {
         Eviction {
             file: self.clone(),
             windows,
+            closes,
         }
     }
 }

@@ -46,6 +46,8 @@ struct Pending {
 pub struct Eviction {
     pub(super) file: Arc<FileWindows>,
     pub(super) windows: Vec<u64>,
+    /// The number of the last close of the file. A later close makes the attempts of this one.
+    pub(super) closes: u64,
 }
 
 impl Eviction {
@@ -86,7 +88,7 @@ impl Eviction {
     }
 
     /// Evicts what is left of the windows of a closed file that are not in use. Returns true if no window is in use,
-    /// no page stayed, and none may be being read.
+    /// no page stayed, and none may be being read, or if a later close makes the attempts.
     fn attempt(&self, probe: &Probe<'_>) -> bool {
         if !self.file.is_here() {
             return true;
@@ -94,6 +96,9 @@ impl Eviction {
         let size = stat::size(probe.fd());
         let (size, windows, unused) = {
             let mut windows = self.file.lock();
+            if windows.closes != self.closes {
+                return true;
+            }
             windows.size = size.unwrap_or(windows.size);
             windows.end_abandoned();
             let (taken, unused) = windows.take_left(&self.windows);
@@ -106,6 +111,9 @@ impl Eviction {
             let mut windows = self.file.lock();
             // A survey that was made meanwhile may have seen pages that are evicted now.
             windows.forgotten += 1;
+            if windows.closes != self.closes {
+                return true;
+            }
             if windows.known.contains_key(&index) || left.is_empty() {
                 windows.left.remove(&index);
             } else {
@@ -113,6 +121,11 @@ impl Eviction {
             }
         }
         is_clean
+    }
+
+    /// Ends the attempts.
+    fn give_up(&self) {
+        self.file.give_up(&self.windows, self.closes);
     }
 
     /// Returns true if it evicts at most one window.
@@ -125,7 +138,7 @@ impl Eviction {
     #[must_use]
     pub fn run_or_defer(self, probe: &Probe<'_>) -> Option<Retry> {
         if self.attempt(probe) {
-            self.file.give_up(&self.windows);
+            self.give_up();
             return None;
         }
         self.defer(probe)
@@ -137,9 +150,11 @@ impl Eviction {
     pub fn defer(self, probe: &Probe<'_>) -> Option<Retry> {
         let held = hold(probe.fd());
         let (mut retries, news) = retries();
+        let is_other = |it: &Pending| !Arc::ptr_eq(&it.eviction.file, &self.file);
+        retries.pending.retain(is_other);
         let (Ok(held), true) = (held, retries.pending.len() < MAX_PENDING) else {
             drop(retries);
-            self.file.give_up(&self.windows);
+            self.give_up();
             return None;
         };
         retries.pending.push(Pending {
@@ -215,7 +230,7 @@ impl Pending {
         let is_clean = with_reopened(self.held.as_fd(), attempt).unwrap_or(false);
         self.attempts += 1;
         if self.attempts == ATTEMPTS || is_clean {
-            self.eviction.file.give_up(&self.eviction.windows);
+            self.eviction.give_up();
             return None;
         }
         self.next = Instant::now() + FIRST_PAUSE * (1 << (self.attempts - 1));
@@ -240,7 +255,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "cachestat and mincore")]
-    fn a_retry_that_is_not_run_is_returned_again() {
+    fn a_retry_that_is_not_run_is_returned_again_and_has_each_file_once() {
         let files = [(); 3].map(|()| tempfile::tempfile_in(".").unwrap());
         let defer = |file| {
             let (probe, eviction) = eviction(file);
@@ -251,6 +266,8 @@ mod tests {
         assert!(defer(&files[1]).is_none());
         drop(first);
         let again = defer(&files[2]).expect("another");
+        assert!(defer(&files[2]).is_none());
+        assert_eq!(retries().0.pending.len(), files.len());
         again.run();
         assert!(retries().0.pending.is_empty());
     }

@@ -38,22 +38,23 @@ impl FileWindows {
         Ok(open(&fd)?)
     }
 
-    /// Ends a use of the file. Returns the windows that may have pages to evict if it was the last one.
-    /// Forgets the file if there are none.
-    pub(super) fn end_use(&self) -> Vec<u64> {
+    /// Ends a use of the file. Returns the windows that may have pages to evict if it was the last one, with the number of
+    /// this close. Forgets the file if there are none.
+    pub(super) fn end_use(&self) -> Option<(Vec<u64>, u64)> {
         let mut files = files();
-        let Some((_, users)) = files.get_mut(&self.id) else {
-            return Vec::new();
-        };
+        let (_, users) = files.get_mut(&self.id)?;
         *users -= 1;
         if *users > 0 {
-            return Vec::new();
+            return None;
         }
-        let to_evict = self.lock().take_all();
+        let mut windows = self.lock();
+        let to_evict = windows.close();
         if to_evict.is_empty() {
+            drop(windows);
             files.remove(&self.id);
+            return None;
         }
-        to_evict
+        Some((to_evict, windows.closes))
     }
 
     /// Returns true in the process that has opened the file. A forked child evicts nothing.
@@ -65,9 +66,10 @@ impl FileWindows {
         lock(&self.windows)
     }
 
-    /// Ends the attempts to evict pages of these windows. Forgets the file if it has no users.
-    pub(super) fn give_up(&self, indices: &[u64]) {
-        if !self.lock().give_up(indices) {
+    /// Ends the attempts to evict pages of these windows after the close with this number. Forgets the file if it has no
+    /// users.
+    pub(super) fn give_up(&self, indices: &[u64], closes: u64) {
+        if !self.lock().give_up(indices, closes) {
             return;
         }
         let mut files = files();
@@ -96,7 +98,7 @@ fn open(fd: &impl AsFd) -> Result<Arc<FileWindows>, Errno> {
         (Arc::new(file), 0)
     });
     if *users == 0 {
-        file.lock().forget_evicted();
+        file.lock().open();
     }
     *users += 1;
     Ok(file.clone())

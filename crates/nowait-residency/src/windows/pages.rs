@@ -114,15 +114,19 @@ pub(super) enum Before {
 impl Unseen {
     /// The pages that became resident after the attempt and that the kernel may have read ahead for this process. A
     /// readahead begins directly after other pages. If these other pages were evicted and one of them is resident again,
-    /// another program reads the file, and the new pages are taken for those of that program.
-    fn read_ahead(&self, resident: &Ranges) -> Option<Range<u64>> {
+    /// another program reads the file, and the new pages are taken for those of that program. `stayed` is the pages that
+    /// could not be evicted.
+    fn read_ahead(&self, resident: &Ranges, stayed: &Ranges) -> Option<Range<u64>> {
         if self.since.elapsed() > READAHEAD {
             return None;
         }
         let first = resident.within(self.range.clone()).next()?;
         let by_others = match &self.before {
             Before::Unused => return None,
-            Before::Evicted(before) => resident.within(before.clone()).next().is_some(),
+            Before::Evicted(before) => {
+                let mut resident = resident.within(before.clone());
+                !resident.all(|it| stayed.has(it))
+            }
             Before::Resident => false,
         };
         (first.start == self.range.start && !by_others).then_some(first)
@@ -143,7 +147,10 @@ impl Unseen {
         let is_new = since.elapsed() < AT_ONCE;
         let late: Vec<Range<u64>> = match is_new {
             true => resident.within(range.clone()).collect(),
-            false => self.read_ahead(&resident).into_iter().collect(),
+            false => self
+                .read_ahead(&resident, &left.stayed)
+                .into_iter()
+                .collect(),
         };
         let mut unseen = self;
         for range in late {
@@ -192,16 +199,14 @@ impl Left {
     /// The pages of a surveyed part that were not resident before the file was used, and are now.
     pub fn arrived(&self, part: &Range<u64>, missing: &Ranges) -> Ranges {
         let resident: Ranges = missing.gaps(part.clone()).collect();
-        let read_ahead = self.unseen.iter().filter_map(|it| it.read_ahead(&resident));
+        let read_ahead = |it: &Unseen| it.read_ahead(&resident, &self.stayed);
+        let read_ahead = self.unseen.iter().filter_map(read_ahead);
         self.stayed.within(part.clone()).chain(read_ahead).collect()
     }
 
     /// Evicts the pages of a file of `size` bytes. Returns those that are to be evicted again.
     pub fn evict(self, probe: &Probe<'_>, size: u64) -> Left {
         let mut left = Left::default();
-        for unseen in &self.unseen {
-            unseen.clone().evict(probe, &mut left);
-        }
         for range in self.stayed.iter() {
             if is_sure(probe) {
                 if !is_evicted(probe, range.clone()) {
@@ -229,6 +234,9 @@ impl Left {
             };
             left.unseen
                 .extend(resident.gaps(in_file).filter_map(unseen));
+        }
+        for unseen in &self.unseen {
+            unseen.clone().evict(probe, &mut left);
         }
         left
     }
@@ -296,6 +304,7 @@ mod tests {
 
     #[test]
     fn late_pages_are_those_of_a_readahead_unless_another_program_reads_before_them() {
+        let stayed = Ranges::from_iter([pages(7..8)]);
         let read_ahead = |before: &Before, resident: &[(u64, u64)]| {
             let unseen = Unseen {
                 since: Instant::now(),
@@ -303,13 +312,14 @@ mod tests {
                 before: before.clone(),
             };
             let resident = resident.iter().map(|&(start, end)| pages(start..end));
-            unseen.read_ahead(&resident.collect())
+            unseen.read_ahead(&resident.collect(), &stayed)
         };
         let evicted = Before::Evicted(pages(5..10));
         let late = Some(pages(10..20));
         for (before, resident, expected) in [
             (&evicted, &[(10, 20), (30, 40)][..], &late),
             (&evicted, &[(6, 7), (10, 20)][..], &None),
+            (&evicted, &[(7, 8), (10, 20)][..], &late),
             (&evicted, &[(11, 20)][..], &None),
             (&Before::Resident, &[(5, 20)][..], &late),
             (&Before::Resident, &[(11, 20)][..], &None),

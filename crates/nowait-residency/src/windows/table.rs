@@ -42,6 +42,10 @@ pub(super) struct Windows {
     pub abandoned: Vec<(Span, InProgress)>,
     /// The number of windows that were forgotten so far.
     pub forgotten: u64,
+    /// True if the file is in use.
+    pub is_open: bool,
+    /// How often the last use of the file has ended so far.
+    pub closes: u64,
     /// The pages of windows of a closed file that are to be evicted again. These windows are not
     /// known.
     pub left: BTreeMap<u64, Left>,
@@ -202,16 +206,19 @@ impl Windows {
         due
     }
 
-    /// Forgets the windows that have no pages to evict. Other programs may have read the file since
-    /// it was closed, so these are surveyed again.
-    pub fn forget_evicted(&mut self) {
+    /// Begins the first use of the file. Forgets the windows that have no pages to evict: other programs may have read the
+    /// file since it was closed, so these are surveyed again.
+    pub fn open(&mut self) {
+        self.is_open = true;
         self.known
             .retain(|_, window| window.is_to_be_evicted || window.users > 0);
         self.forgotten += 1;
     }
 
-    /// Takes all windows that may have pages to evict.
-    pub fn take_all(&mut self) -> Vec<u64> {
+    /// Ends the last use of the file. Takes all windows that may have pages to evict.
+    pub fn close(&mut self) -> Vec<u64> {
+        self.is_open = false;
+        self.closes += 1;
         self.end_abandoned();
         self.idle.clear();
         self.left_behind.clear();
@@ -226,7 +233,8 @@ impl Windows {
     }
 
     /// The ranges of each of these windows that are to be evicted after the file was closed, and false
-    /// if some windows are in use. The windows are surveyed again at their next use.
+    /// if some windows are in use. The windows are surveyed again at their next use. If the file is open again, the windows
+    /// that are known are those of that use, at whose end they are evicted.
     pub fn take_left(&mut self, indices: &[u64]) -> (Vec<(u64, Left)>, bool) {
         let mut all = Vec::new();
         let mut unused = true;
@@ -236,8 +244,8 @@ impl Windows {
                 all.extend(left.map(|left| (*index, left.clone())));
                 continue;
             };
-            if window.users > 0 {
-                unused = false;
+            if self.is_open || window.users > 0 {
+                unused &= self.is_open;
                 continue;
             }
             let ranges = self.ranges(&[*index]);
@@ -306,8 +314,12 @@ impl Windows {
         }));
     }
 
-    /// Ends the attempts to evict pages of windows of a closed file. Returns true if no attempts are made for others.
-    pub fn give_up(&mut self, indices: &[u64]) -> bool {
+    /// Ends the attempts to evict pages of windows after the close with this number. Returns true if no attempts are made
+    /// for others. After a later close, that one makes all attempts.
+    pub fn give_up(&mut self, indices: &[u64], closes: u64) -> bool {
+        if self.closes != closes {
+            return false;
+        }
         for index in indices {
             if let Some(left) = self.left.get_mut(index) {
                 left.unseen = Vec::new();
@@ -393,6 +405,35 @@ mod tests {
         // The windows of an eviction are taken in order.
         windows.take_left(&[1, 4]);
         assert_eq!(windows.before(5), last_page);
+    }
+
+    /// The attempts after a close go on while the file is used again.
+    #[test]
+    fn windows_of_the_next_use_are_evicted_at_its_end() {
+        let mut windows = Windows {
+            size: WINDOW,
+            ..Windows::default()
+        };
+        let survey = |windows: &mut Windows| {
+            let gap = 0..WINDOW;
+            let missing = Ranges::from_iter([gap.clone()]);
+            windows.add(gap, &missing, windows.forgotten);
+            let span = windows.enter(0..=0, 0).unwrap();
+            windows.leave(&span);
+        };
+        windows.open();
+        survey(&mut windows);
+        assert_eq!(windows.close(), [0]);
+        let (taken, unused) = windows.take_left(&[0]);
+        assert!(unused && taken[0].1.stayed.has(0..WINDOW));
+        windows.open();
+        survey(&mut windows);
+        let (taken, unused) = windows.take_left(&[0]);
+        assert!(unused && taken.is_empty(), "{taken:?}");
+        assert_eq!(windows.close(), [0]);
+        assert!(!windows.give_up(&[0], 1), "the second close is responsible");
+        assert_eq!(windows.take_left(&[0]).0.len(), 1);
+        assert!(windows.give_up(&[0], 2));
     }
 
     #[test]

@@ -141,6 +141,7 @@ fn each(size: u64, test: impl Fn(&Sample, &Engine, Filesystem)) {
             let engine = Options::new().backend(backend).build().expect("an engine");
             // A file of a lower layer is copied up when it is opened for writing. That caches it.
             drop(open(&engine, &sample.path, true));
+            wait_until("no eviction is left to do", || !is_held(&sample.path));
             test(&sample, &engine, filesystem);
         }
     }
@@ -368,6 +369,7 @@ fn pages_that_others_read_stay_while_a_page_that_stayed_is_evicted_again() {
         // Another program's read between an eviction and the question which pages stayed counts as a page that stayed.
         let excuses = [Excuse::Reclaimed(&[&sample.path]), Excuse::AnyPreempted];
         repeat("the page of another", &excuses, || {
+            wait_until("no eviction is left to do", || !is_held(&sample.path));
             arrange(sample, &BTreeSet::new());
             let file = open(engine, &sample.path, false);
             check(&file, sample, 0, 3 << 20);
