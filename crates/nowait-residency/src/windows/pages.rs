@@ -15,8 +15,9 @@ use crate::{Answer, Probe, Source, page_size};
 pub const WINDOW: u64 = 8 << 20;
 /// The time for which all late pages are taken for those of this process.
 const AT_ONCE: Duration = Duration::from_millis(5);
-/// The time for which a readahead of this process is waited for. Few take longer.
-const READAHEAD: Duration = Duration::from_millis(500);
+/// The time for which a readahead of this process is waited for. Few take longer. The first attempt after it is the last
+/// that evicts late pages: attempts are delayed if processors are busy.
+const READAHEAD: Duration = Duration::from_secs(1);
 
 /// The parts of a range that are not resident. Pages after the end of the file are not. `None` if
 /// the kernel does not report residency.
@@ -117,9 +118,6 @@ impl Unseen {
     /// another program reads the file, and the new pages are taken for those of that program. `stayed` is the pages that
     /// could not be evicted.
     fn read_ahead(&self, resident: &Ranges, stayed: &Ranges) -> Option<Range<u64>> {
-        if self.since.elapsed() > READAHEAD {
-            return None;
-        }
         let first = resident.within(self.range.clone()).next()?;
         let by_others = match &self.before {
             Before::Unused => return None,
@@ -144,7 +142,8 @@ impl Unseen {
             Before::Unused | Before::Resident => range.start,
         };
         let resident = resident(probe, start..range.end);
-        let is_new = since.elapsed() < AT_ONCE;
+        let age = since.elapsed();
+        let is_new = age < AT_ONCE;
         let late: Vec<Range<u64>> = match is_new {
             true => resident.within(range.clone()).collect(),
             false => self
@@ -164,7 +163,7 @@ impl Unseen {
             }
         }
         let may_follow = unseen.before != Before::Unused;
-        let is_followed = may_follow && unseen.since.elapsed() <= READAHEAD;
+        let is_followed = may_follow && age <= READAHEAD;
         if !unseen.range.is_empty() && (is_new || is_followed) {
             left.unseen.push(unseen);
         }
