@@ -714,6 +714,19 @@ int nw_engine_feature(const struct nw_engine *engine,
                       size_t len);
 
 /*
+ Opens the regular file at `path`, reads it from its beginning until `len` bytes are read or it ends, and closes it. If
+ path and pages are cached, the calling thread does it, for at most 256 KiB. Otherwise one worker does all of it. Returns
+ NW_DONE, NW_QUEUED or NW_FULL, or −errno if a pointer is null or `len` is too large. The result is the number of bytes: the
+ file is whole if they are fewer than `len`. See nw_read_file(3).
+ */
+int nw_read_file(const struct nw_engine *engine,
+                 const char *path,
+                 void *buf,
+                 size_t len,
+                 uint64_t user_data,
+                 struct nw_completion *completion);
+
+/*
  Makes a file of an open descriptor, which stays the program's. It must stay open, and belong to
  the same file, until nw_file_close. Returns 0 or −errno. See nw_file(3).
  */

@@ -3,11 +3,13 @@
 mod completion;
 mod op;
 mod options;
+mod read_file;
 mod stats;
 
 pub use completion::nw_completion;
 pub use op::*;
 pub use options::*;
+pub use read_file::nw_read_file;
 pub use stats::nw_stats;
 
 use std::cell::{Cell, RefCell};
@@ -18,7 +20,8 @@ use std::time::Duration;
 
 use libc::{size_t, ssize_t, timespec};
 use nowait::engine::{Backend, Engine, LocalEngine, Submit, Wait};
-use nowait::{Completion, Ticket};
+use nowait::op::Op;
+use nowait::{Completion, Mode, Ticket};
 
 use crate::guard::{Outcome, copy_in, copy_out, failed, get, get_mut, guard, guard_or};
 use crate::handle::{self, Closed, Slot};
@@ -38,6 +41,7 @@ struct Inner {
     engine: Kind,
     /// The reason for the backend.
     why: CString,
+    mode: Mode,
 }
 
 enum Kind {
@@ -63,7 +67,7 @@ thread_local! {
     /// The completions of one nw_reap, before they are converted. The list keeps its memory.
     static REAPED: Cell<Vec<Completion>> = const { Cell::new(Vec::new()) };
     /// The operations of one nw_submit_batch. The list keeps its memory.
-    static OPS: Cell<Vec<nowait::op::Op>> = const { Cell::new(Vec::new()) };
+    static OPS: Cell<Vec<Op>> = const { Cell::new(Vec::new()) };
 }
 
 impl Inner {
@@ -83,6 +87,29 @@ impl Inner {
         match &self.engine {
             Kind::Local(local) if std::thread::current().id() != local.thread => Err(libc::EPERM),
             _ => Ok(()),
+        }
+    }
+
+    /// Submits an operation. Returns NW_DONE, NW_QUEUED or NW_FULL.
+    fn submit(&self, op: Op, place: &mut nw_completion) -> c_int {
+        let submitted = match &self.engine {
+            Kind::Shared(engine) => engine.submit(op),
+            Kind::Local(local) => local.engine.borrow_mut().submit(op),
+        };
+        match submitted {
+            Submit::Done(done) => {
+                *place = nw_completion::of(done);
+                NW_DONE
+            }
+            Submit::Queued(ticket) => {
+                *place = nw_completion::default();
+                place.ticket = ticket.0;
+                NW_QUEUED
+            }
+            Submit::Full(op) => {
+                op::give_back(op);
+                NW_FULL
+            }
         }
     }
 
@@ -110,7 +137,7 @@ pub unsafe extern "C" fn nw_engine_create(
             // SAFETY: as above.
             unsafe { copy_in(options)? }
         };
-        let options = asked.options()?;
+        let (options, mode) = (asked.options()?, asked.mode());
         let (engine, why) = if asked.is_local() {
             let engine = options.build_local().map_err(failed)?;
             let why = engine.why().to_owned();
@@ -125,7 +152,7 @@ pub unsafe extern "C" fn nw_engine_create(
             (Kind::Shared(engine), why)
         };
         let why = CString::new(why).unwrap_or_default();
-        *place = Slot::open(Inner { engine, why });
+        *place = Slot::open(Inner { engine, why, mode });
         Ok(0)
     })
 }
@@ -161,25 +188,7 @@ pub unsafe extern "C" fn nw_submit(
         let (engine, op, place) = unsafe { (Inner::get(engine)?, get(op)?, get_mut(completion)?) };
         // SAFETY: as above.
         let op = unsafe { op.convert()? };
-        let submitted = match &engine.engine {
-            Kind::Shared(engine) => engine.submit(op),
-            Kind::Local(local) => local.engine.borrow_mut().submit(op),
-        };
-        match submitted {
-            Submit::Done(done) => {
-                *place = nw_completion::of(done);
-                Ok(NW_DONE)
-            }
-            Submit::Queued(ticket) => {
-                *place = nw_completion::default();
-                place.ticket = ticket.0;
-                Ok(NW_QUEUED)
-            }
-            Submit::Full(op) => {
-                op::give_back(op);
-                Ok(NW_FULL)
-            }
-        }
+        Ok(engine.submit(op, place))
     })
 }
 
@@ -204,7 +213,7 @@ pub unsafe extern "C" fn nw_submit_batch(
         }
         // SAFETY: as above.
         let ops = unsafe { std::slice::from_raw_parts(ops, count as usize) };
-        let submit = |list: &mut Vec<nowait::op::Op>| {
+        let submit = |list: &mut Vec<Op>| {
             for op in ops {
                 // SAFETY: as above.
                 match unsafe { op.convert() } {

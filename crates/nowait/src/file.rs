@@ -33,7 +33,7 @@ pub use write_at::WriteAt;
 
 #[cfg(feature = "tokio")]
 pub(crate) use open_cached::open_cached;
-pub(crate) use open_cached::open_cached_regular;
+pub(crate) use open_cached::{OpenedToRead, open_cached_regular};
 pub(crate) use open_regular::{hold_regular, open_held_regular};
 
 use keep_cache::{Evicts, KeepCache};

@@ -63,6 +63,7 @@
 //! while everything is cached) and until its current system call returns. The futures never do.
 
 mod contents;
+mod into;
 mod options;
 mod queue;
 mod stats;
@@ -73,6 +74,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 pub use contents::FileContents;
+pub use into::{blocking_read_into, try_read_into_cached};
 pub use options::Options;
 pub use stats::Stats;
 

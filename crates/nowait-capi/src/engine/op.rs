@@ -246,19 +246,28 @@ impl nw_op {
     /// # Safety
     /// As `convert`.
     unsafe fn path(&self) -> Outcome<CString> {
-        if self.addr.is_null() {
-            return Err(libc::EFAULT);
-        }
         // SAFETY: the caller's promise.
-        Ok(unsafe { CStr::from_ptr(self.addr.cast::<c_char>()) }.to_owned())
+        unsafe { path(self.addr.cast()) }
     }
+}
+
+/// A path of the program. EFAULT for a null pointer.
+///
+/// # Safety
+/// It is null, or ends with a null byte.
+pub(super) unsafe fn path(path: *const c_char) -> Outcome<CString> {
+    if path.is_null() {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { CStr::from_ptr(path) }.to_owned())
 }
 
 /// Memory of the program. EFAULT for a null pointer, EINVAL for more bytes than one call transfers.
 ///
 /// # Safety
 /// As [`RawMemory::new`].
-unsafe fn memory(start: *mut c_void, len: u64) -> Outcome<RawMemory> {
+pub(super) unsafe fn memory(start: *mut c_void, len: u64) -> Outcome<RawMemory> {
     let len = usize::try_from(len).map_err(|_| libc::EINVAL)?;
     if len > isize::MAX as usize {
         return Err(libc::EINVAL);

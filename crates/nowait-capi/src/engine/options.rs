@@ -69,6 +69,14 @@ impl nw_engine_options {
         self.has(NW_ENGINE_LOCAL)
     }
 
+    /// The mode of reads in the calling thread.
+    pub(super) fn mode(&self) -> Mode {
+        match self.has(NW_ENGINE_STRICT) {
+            true => Mode::Strict,
+            false => Mode::Eager,
+        }
+    }
+
     fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
@@ -94,9 +102,7 @@ impl nw_engine_options {
             (false, true) => options.nowait_policy(NowaitPolicy::Never),
             (true, true) => return Err(libc::EINVAL),
         };
-        if self.has(NW_ENGINE_STRICT) {
-            options = options.mode(Mode::Strict);
-        }
+        options = options.mode(self.mode());
         if self.has(NW_ENGINE_POLLED) {
             options = options.polled(Polled::Busy);
         }

@@ -46,6 +46,100 @@ static int64_t run(struct nw_engine *engine, const struct nw_op *op)
     return done.result;
 }
 
+/* Reads a whole file, and waits for it. */
+static int64_t read_file(struct nw_engine *engine, const char *path, void *buf, size_t len)
+{
+    struct nw_completion done;
+    int said = nw_read_file(engine, path, buf, len, 77, &done);
+    if (said < 0)
+        return said;
+    if (said == NW_QUEUED)
+        EQUAL(nw_reap(engine, &done, 1, 1, NULL), 1);
+    else
+        EQUAL(said, NW_DONE);
+    EQUAL(done.user_data, 77);
+    if (said == NW_DONE && done.result >= 0)
+        EQUAL(done.cached, done.result);
+    return done.result;
+}
+
+static void whole_files(struct nw_engine *engine)
+{
+    static char buf[400001], own[8192];
+    int fd = make_file("whole", 100000);
+    for (int cold = 0; cold < 2; cold++) {
+        /* More than the file, all of it, and less. */
+        for (size_t len = 100001; len >= 99999; len--) {
+            if (cold)
+                evict(fd);
+            memset(buf, 0x55, sizeof buf);
+            EQUAL(read_file(engine, "whole", buf, len), len > 100000 ? 100000 : len);
+            check_bytes(buf, 0, len > 100000 ? 100000 : len);
+            EQUAL(buf[len], 0x55);
+        }
+        EQUAL(read_file(engine, "whole", buf, 0), 0);
+    }
+    close(make_file("large", 400000));
+    EQUAL(read_file(engine, "large", buf, sizeof buf), 400000);
+    check_bytes(buf, 0, 400000);
+    close(make_file("empty", 0));
+    EQUAL(read_file(engine, "empty", buf, sizeof buf), 0);
+    /* procfs reports a size of 0. */
+    int version = open("/proc/version", O_RDONLY);
+    ssize_t n = read(version, own, sizeof own);
+    EQUAL(read_file(engine, "/proc/version", buf, sizeof buf), n);
+    CHECK(memcmp(buf, own, n) == 0);
+    close(version);
+
+    EQUAL(read_file(engine, "no such file", buf, sizeof buf), -ENOENT);
+    EQUAL(read_file(engine, "", buf, sizeof buf), -ENOENT);
+    EQUAL(read_file(engine, ".", buf, sizeof buf), -EISDIR);
+    EQUAL(read_file(engine, "whole/below", buf, sizeof buf), -ENOTDIR);
+    /* A FIFO is not opened: its writer would see it. */
+    EQUAL(mkfifo("fifo", 0600), 0);
+    EQUAL(read_file(engine, "fifo", buf, sizeof buf), -EINVAL);
+    EQUAL(unlink("fifo"), 0);
+    if (!is_under_valgrind()) {
+        EQUAL(read_file(engine, "whole", (void *)4096, 1000), -EFAULT);
+        evict(fd);
+        EQUAL(read_file(engine, "whole", (void *)4096, 1000), -EFAULT);
+    }
+
+    struct nw_completion done;
+    EQUAL(nw_read_file(engine, NULL, buf, 1, 0, &done), -EFAULT);
+    EQUAL(nw_read_file(engine, "whole", NULL, 1, 0, &done), -EFAULT);
+    EQUAL(nw_read_file(engine, "whole", buf, 1, 0, NULL), -EFAULT);
+    EQUAL(nw_read_file(engine, "whole", buf, SIZE_MAX, 0, &done), -EINVAL);
+    EQUAL(nw_read_file(NULL, "whole", buf, 1, 0, &done), -EFAULT);
+    close(fd);
+}
+
+static void whole_files_are_read_until_the_memory_is_full(void)
+{
+    on_both(whole_files);
+    /* A strict engine reads only what is cached in the calling thread. */
+    struct nw_engine *strict = make(NW_ENGINE_STRICT, 1);
+    whole_files(strict);
+    char one[10], other[10];
+    struct nw_completion done[2];
+    int fd = make_file("cold", 100000);
+    evict(fd);
+    if (!is_under_valgrind()) {
+        EQUAL(nw_read_file(strict, "cold", one, sizeof one, 1, &done[0]), NW_QUEUED);
+        CHECK(done[0].ticket > 0);
+        /* The engine has room for one operation. */
+        int said = nw_read_file(strict, "no such file either", other, sizeof other, 2, &done[1]);
+        CHECK(said == NW_FULL || said == NW_DONE);
+        EQUAL(nw_reap(strict, done, 2, 1, NULL), 1);
+        EQUAL(done[0].user_data, 1);
+        EQUAL(done[0].result, sizeof one);
+        EQUAL(done[0].served_by, NW_BY_WORKER);
+        check_bytes(one, 0, sizeof one);
+    }
+    EQUAL(nw_engine_destroy(strict), 0);
+    close(fd);
+}
+
 static void every_operation(struct nw_engine *engine)
 {
     int fd = make_file("file", 100000);
@@ -582,6 +676,9 @@ static void a_forked_child_is_refused(void)
             EQUAL(nw_submit(engine, &op, &done), NW_DONE);
             EQUAL(done.result, -ESTALE);
             EQUAL(nw_submit_batch(engine, &op, 1), 0);
+            EQUAL(nw_read_file(engine, "/proc/version", buf, 10, 3, &done), NW_DONE);
+            EQUAL(done.result, -ESTALE);
+            EQUAL(done.user_data, 3);
             EQUAL(nw_reap(engine, &done, 1, 0, NULL), -ESTALE);
             /* What needs no engine works. */
             EQUAL(nw_file_pread_cached(file, buf, 10, 0, &n), NW_CACHED_ALL);
@@ -772,6 +869,7 @@ int main(int argc, char **argv)
 {
     static const struct test_case cases[] = {
         CASE(each_operation_is_that_of_its_system_call),
+        CASE(whole_files_are_read_until_the_memory_is_full),
         CASE(a_batch_is_reaped_in_any_pieces),
         CASE(a_full_engine_says_so),
         CASE(a_list_may_be_longer_than_one_call_takes),

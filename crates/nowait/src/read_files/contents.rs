@@ -16,15 +16,16 @@ use std::sync::Arc;
 use rustix::fs::OFlags;
 
 use crate::error::{Error, Result};
-use crate::file::{hold_regular, open_cached_regular, open_held_regular};
+use crate::file::{OpenedToRead, hold_regular, open_cached_regular, open_held_regular};
 use crate::kernel::filesystem::Filesystem;
 use crate::metadata::Metadata;
 use crate::read::to_end::{room, to_end};
-use crate::read::{self, Cached};
+use crate::read::{Cached, cached_by_nowait};
 use crate::sys::Errno;
 use crate::sys::cast::to_usize;
 use crate::sys::reopen::Descriptors;
 use crate::sys::retry;
+use crate::sys::uninit_slice::UninitSlice;
 use nowait_residency::windows::{FileWindows, Span, Use};
 use nowait_residency::{Answer, Probe};
 
@@ -108,24 +109,32 @@ pub(super) fn cached(
     let Ok(mut bytes) = room(to_usize(size)) else {
         return Outcome::Not(path, Some(size));
     };
-    // One more byte, so that the read is short at the end of the file.
-    bytes.resize(to_usize(size) + 1, 0);
-    match read::cached_by_nowait(&opened, &mut bytes[..], 0) {
-        Ok(Cached::All(n)) if n as u64 <= size => {
+    // The file has this size now: a read of all of it at once need not look for the end.
+    bytes.resize(to_usize(size), 0);
+    let Some(n) = by_nowait(&opened, (&mut bytes[..]).into()) else {
+        return Outcome::Not(path, Some(size));
+    };
+    bytes.truncate(n);
+    Outcome::Read(Ok(FileContents {
+        path,
+        bytes,
+        metadata: Box::new(opened.metadata),
+        cached: true,
+    }))
+}
+
+/// Reads a file from its beginning until the memory is full or the file ends, if that does not wait for the device.
+pub(super) fn by_nowait(opened: &OpenedToRead, memory: UninitSlice<'_>) -> Option<usize> {
+    match cached_by_nowait(opened, memory, 0) {
+        Ok(Cached::All(n)) => {
             opened.filesystem.nowait_read.worked();
-            bytes.truncate(n);
-            Outcome::Read(Ok(FileContents {
-                path,
-                bytes,
-                metadata: Box::new(opened.metadata),
-                cached: true,
-            }))
+            Some(n)
         }
         Ok(Cached::Unsupported(_)) => {
             opened.filesystem.nowait_read.refused_once();
-            Outcome::Not(path, Some(size))
+            None
         }
-        _ => Outcome::Not(path, Some(size)),
+        _ => None,
     }
 }
 
@@ -211,14 +220,18 @@ impl Drop for UncachedFile<'_> {
 }
 
 /// Returns true if the kernel reports that not all of the file is in the page cache.
-fn lacks_pages(fd: BorrowedFd<'_>, size: u64) -> bool {
+pub(super) fn lacks_pages(fd: BorrowedFd<'_>, size: u64) -> bool {
     let resident = Probe::new(&fd).and_then(|probe| probe.is_resident(0, size));
     resident.ok().and_then(Answer::known) == Some(false)
 }
 
 /// Opens a file for reading that [`hold_regular`] holds. With O_NONBLOCK, a read of a file of
 /// procfs does not wait without end.
-fn open(path: &Path, held: &OwnedFd, descriptors: &Descriptors) -> Result<OwnedFd, Errno> {
+pub(super) fn open(
+    path: &Path,
+    held: &OwnedFd,
+    descriptors: &Descriptors,
+) -> Result<OwnedFd, Errno> {
     let open = |flags| open_held_regular(path, held, flags, descriptors);
     match open(OFlags::RDONLY | OFlags::NONBLOCK) {
         // The file has a lease.
@@ -227,8 +240,8 @@ fn open(path: &Path, held: &OwnedFd, descriptors: &Descriptors) -> Result<OwnedF
     }
 }
 
-const NAME: &str = "read_files";
+pub(super) const NAME: &str = "read_files";
 
-fn failed(path: &Path, errno: Errno) -> Error {
+pub(super) fn failed(path: &Path, errno: Errno) -> Error {
     Error::os(NAME, errno).on(Some(&path.into()))
 }

@@ -7,6 +7,7 @@ mod common {
     pub mod children;
     pub mod files;
     pub mod limit;
+    pub mod mounts;
     pub mod open_paths;
     pub mod rig;
     pub mod wait;
@@ -15,6 +16,7 @@ mod common {
 mod bounds;
 mod contents;
 mod errors;
+mod into;
 mod lease;
 mod replaced;
 mod stall;
