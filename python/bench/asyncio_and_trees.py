@@ -1,7 +1,7 @@
 """Measures files for asyncio, walks of trees, and nowait:// beside what Python programs use today.
 
     python asyncio_and_trees.py DIRECTORY [--rounds 9] [--loop asyncio|uvloop] [--slowdisk target/release/slowdisk]
-        [--only positional,sequential,lines,cold,mixed,timers,walk,fsspec]
+        [--only positional,sequential,lines,small,cold,mixed,timers,walk,fsspec]
 
 The contenders of a table are run in turn, each in a process of its own. A ratio is the median over the rounds of (time of
 the contender / time of nowait). Contenders that are not installed are left out, and named: pip install aiofiles
@@ -60,6 +60,27 @@ OPEN = {
     "py-asyncfiles": ("import asyncfiles", "asyncfiles.open(PATH, MODE)"),
     "aiofiles": ("import aiofiles", "aiofiles.open(PATH, MODE)"),
     "anyio": ("import anyio", "await anyio.open_file(PATH, MODE)"),
+}
+#: A small file is opened, read and closed, or asked about; a small directory is listed: PATH, DIRECTORY.
+SMALL = {
+    "open, read, close": {
+        "nowait": ("from nowait import asyncio_files", "async with asyncio_files.open(PATH, 'rb') as f: await f.read()"),
+        "plain calls": ("", "with open(PATH, 'rb') as f: f.read()"),
+        "aiofiles": ("import aiofiles", "async with aiofiles.open(PATH, 'rb') as f: await f.read()"),
+        "anyio": ("import anyio", "await anyio.Path(PATH).read_bytes()"),
+    },
+    "stat": {
+        "nowait": ("from nowait import asyncio_files", "await asyncio_files.stat(PATH)"),
+        "plain calls": ("", "os.stat(PATH)"),
+        "aiofiles": ("import aiofiles.os", "await aiofiles.os.stat(PATH)"),
+        "anyio": ("import anyio", "await anyio.Path(PATH).stat()"),
+    },
+    "scandir of ten names": {
+        "nowait": ("from nowait import asyncio_files", "[e.name for e in await asyncio_files.scandir(DIRECTORY)]"),
+        "plain calls": ("", "[e.name for e in os.scandir(DIRECTORY)]"),
+        "aiofiles": ("import aiofiles.os", "[e.name for e in await aiofiles.os.scandir(DIRECTORY)]"),
+        "anyio": ("import anyio", "[e.name async for e in anyio.Path(DIRECTORY).iterdir()]"),
+    },
 }
 TIMERS = """
 import contextlib
@@ -149,7 +170,7 @@ def positional(loop: str, n: int, tasks: int, names: list[str]) -> dict[str, str
 
 def count(n: int, name: str) -> int:
     """The number of operations: fewer for those that take a thread for each."""
-    return n if name in ("nowait", "os.pread", "py-asyncfiles") else n // 8
+    return n if name in ("nowait", "os.pread", "plain calls", "py-asyncfiles") else n // 8
 
 
 def scaled(n: int, name: str) -> str:
@@ -173,6 +194,15 @@ def in_order(loop: str, n: int, mode: str, step: str, names: list[str]) -> dict[
             f"GO\n{loop}.run(main()){scaled(n, name)}"
         )
     return programs
+
+
+def of_small(loop: str, n: int, contenders: dict[str, tuple[str, str]]) -> dict[str, str]:
+    """Programs that repeat one operation."""
+    return {
+        name: f"{prefix(loop)}DIRECTORY = sys.argv[2]\n{imports}\nasync def main():\n"
+        f"    for _ in range({count(n, name)}):\n        {operation}\nGO\n{loop}.run(main()){scaled(n, name)}"
+        for name, (imports, operation) in contenders.items()
+    }
 
 
 def tree(path: Path, files: int) -> None:
@@ -199,7 +229,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--loop", default="asyncio", choices=["asyncio", "uvloop"])
     parser.add_argument("--files", type=int, default=100_000)
-    parser.add_argument("--only", default="positional,sequential,lines,cold,mixed,timers,walk,fsspec")
+    parser.add_argument("--only", default="positional,sequential,lines,small,cold,mixed,timers,walk,fsspec")
     parser.add_argument("--slowdisk")
     options = parser.parse_args()
     chosen, rounds, loop = options.only.split(","), options.rounds, options.loop
@@ -226,6 +256,15 @@ def main() -> None:
             text.write_text("".join(f"{i}: a line of usual length, in a text file\n" for i in range(200_000)))
             programs = in_order(loop, 100_000, "r", "readline()", ["nowait", "aiofiles", "anyio"])
             table("cached, lines of text", programs, rounds, warm, text)
+        if "small" in chosen:
+            small = home / "small"
+            small.mkdir()
+            for i in range(10):
+                (small / f"{i}").write_bytes(random.randbytes(BLOCK))
+            subprocess.run(["sync", "-f", small], check=True)
+            for title, contenders in SMALL.items():
+                programs = of_small(loop, 8_000, contenders)
+                table(f"{title}, cached", programs, rounds, lambda: None, small / "0", small)
         if "cold" in chosen:
             names = [name for name in READERS if name != "os.pread"]
             n = 4096

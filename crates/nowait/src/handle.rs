@@ -53,6 +53,8 @@ struct Inner {
     direct: bool,
     /// True if each write is synced (O_SYNC, O_DSYNC, or a mount with the option `sync`).
     syncs: bool,
+    /// True if it is open for reading only.
+    reads_only: bool,
     /// The alignment that O_DIRECT needs. It is boxed, because few files use O_DIRECT.
     alignment: Option<Box<Alignment>>,
     /// True if unaligned reads of the file go through an aligned buffer.
@@ -194,6 +196,7 @@ impl Handle {
             served: filesystem.is_served(file.looks_local),
             // O_DSYNC is one of the two bits of O_SYNC.
             syncs: flags.intersects(OFlags::SYNC) || syncs,
+            reads_only: flags & OFlags::RWMODE == OFlags::RDONLY,
             alignment,
             unaligned: false,
             mode,
@@ -370,10 +373,7 @@ impl Handle {
     /// for a local one if it has the attribute `nodump` (chattr(1)), or `compressed` and the file is
     /// immutable: no server has either.
     pub fn closes_at_once(&self) -> bool {
-        let reads_only = |flags: OFlags| flags & OFlags::RWMODE == OFlags::RDONLY;
-        self.0.filesystem.is_local()
-            && !self.0.served
-            && sys::stat::flags(self.as_fd()).is_ok_and(reads_only)
+        self.0.filesystem.is_local() && !self.0.served && self.0.reads_only
     }
 
     /// Returns true if an ordinary read of cached data, or fstat(2), may wait for a server: on NFS, FUSE,
@@ -561,7 +561,7 @@ impl Properties {
         Properties {
             file: Known::nothing(),
             filesystem: Filesystem::with_id(FilesystemId::default()),
-            flags: sys::stat::flags(fd.as_fd()).unwrap_or(OFlags::empty()),
+            flags: sys::stat::flags(fd.as_fd()).unwrap_or(OFlags::RDWR),
             syncs: false,
         }
     }

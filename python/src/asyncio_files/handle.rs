@@ -10,17 +10,19 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::awaitable::awaitable;
+use super::budget;
 use super::failure::Failure;
 use super::in_engine::EngineRequest;
 use super::memory::{Exported, LARGEST, Source};
 use super::operation::Arguments;
-use super::read::{ReadAt, ReadIntoAt, ReadRanges};
+use super::read::{self, ReadAt, ReadIntoAt, ReadRanges};
 use super::stat::stat_request;
 use crate::error::call_error;
 use crate::hang;
 use crate::paths;
 
-/// An open file. All methods but `fileno`, `release` and `take_descriptor` return awaitables.
+/// An open file. All methods but `try_read_at`, `fileno`, `release` and `take_descriptor` return
+/// awaitables.
 #[pyclass(subclass, frozen, weakref, module = "nowait.asyncio_files")]
 pub struct Handle {
     open: Mutex<Option<nowait::Handle>>,
@@ -109,6 +111,16 @@ impl Handle {
             len,
         };
         awaitable(py, read)
+    }
+
+    /// Read at most `n` bytes at `offset`, if they are cached and the task need not give way. Otherwise None.
+    fn try_read_at(&self, py: Python<'_>, offset: i64, n: isize) -> PyResult<Option<Py<PyAny>>> {
+        let handle = self.open()?;
+        let (offset, len) = range(offset, n)?;
+        match budget::spend(py, len)? {
+            true => read::cached_bytes(py, &handle, offset, len),
+            false => Ok(None),
+        }
     }
 
     /// Read into a buffer at `offset`, as many bytes as it has.

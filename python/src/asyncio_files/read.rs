@@ -80,6 +80,18 @@ impl Request for ReadAt {
     }
 }
 
+/// Reads a range into a new `bytes`. `None` if the page cache does not have all of it.
+pub fn cached_bytes(
+    py: Python<'_>,
+    handle: &Handle,
+    offset: u64,
+    len: usize,
+) -> PyResult<Option<Py<PyAny>>> {
+    let tried = Tried::of(py, handle, offset, len)?;
+    let bytes = || tried.bytes.filled(py).into_any().unbind();
+    Ok(tried.is_cached.then(bytes))
+}
+
 /// Reads a range in the engine.
 async fn read(file: &File, bytes: NewBytes, offset: u64) -> nowait::Result<NewBytes> {
     let read = file.read_at(bytes, offset).await;

@@ -67,6 +67,8 @@ class BinaryReader(Reader[bytes], BinaryFile):
             if end <= len(self._buffer) and spend(n):
                 self._at = end
                 return self._buffer[begin:end]
+        if (n is None or n == -1) and self._turns.holder is None and (rest := self._small_rest()) is not None:
+            return rest
         async with Turn(self._turns):
             self._check()
             if n is None or n == -1:

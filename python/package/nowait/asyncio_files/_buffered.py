@@ -14,6 +14,9 @@ from ._turn import Turn
 #: buffer, in bytes.
 FIRST, LARGEST = 4 << 10, 64 << 10
 
+#: A file that has less is read to its end at once, in bytes.
+SMALL = 64 << 10
+
 #: The number of bytes that are divided into lines at once.
 LINES = 256 << 10
 
@@ -105,6 +108,30 @@ class Reader(File[Data]):
         self._forget(self._position() + len(data))
         self._size = LARGEST
         return data
+
+    def _small_rest(self) -> bytes | None:
+        """The bytes up to the end of the file, and moves the position there. None if they are not cached, or many, or
+        if something is buffered."""
+        if self._at < len(self._buffer):
+            return None
+        self._check()
+        position = self._position()
+        rest = self.try_read_at(position, SMALL)
+        if rest is None or len(rest) == SMALL:
+            return None
+        self._forget(position + len(rest))
+        return rest
+
+    async def close(self) -> None:
+        # Nothing is to be written. A close without a wait needs no turn of the task.
+        if self._made is None and not self.closed and self.closes_at_once and self._turns.begin_at_once():
+            try:
+                self._release()
+            finally:
+                self._turns.end_at_once()
+            self._turns.report()
+        else:
+            await super().close()
 
     async def _rest(self) -> bytes:
         """The bytes up to the end of the file, which may grow. The position does not move. It is the

@@ -147,8 +147,12 @@ async def _open(
     if not isinstance(file, int) or not -(1 << 31) <= file < 1 << 31:
         # It refuses an int that is no descriptor, as open() does.
         file = os.fspath(file)  # type: ignore[arg-type]
-    handle = await _handle(file, mode, closefd, opener, executor)
     is_path = not isinstance(file, int)
+    flags = _flags(mode)
+    if not isinstance(file, int) and opener is None:
+        handle = await open_handle(file, flags)
+    else:
+        handle = await _opened_in_thread(file, flags, closefd, opener, executor)
     if is_path and not handle.is_regular and isdir((await handle.stat()).st_mode):
         handle.release()
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file)
@@ -159,18 +163,16 @@ async def _open(
     return _kind(handle, opened)(handle, opened)
 
 
-async def _handle(
-    file: Path, mode: str, closefd: bool, opener: Opener | None, executor: Executor | None
+async def _opened_in_thread(
+    file: Path, flags: int, closefd: bool, opener: Opener | None, executor: Executor | None
 ) -> Handle:
-    """Opens a file as `io.FileIO` does."""
-    flags = _flags(mode)
+    """The file of a descriptor or of an opener, as `io.FileIO` has it."""
     if isinstance(file, int):
         if file < 0:
             raise ValueError("negative file descriptor")
         # A server may keep a call that asks for the kind of the file.
         return await _in_thread(executor, partial(_of_descriptor, file, closefd), Handle.take_descriptor)
-    if opener is None:
-        return await open_handle(file, flags)
+    assert opener is not None
     return await _in_thread(executor, partial(_of_opener, opener, file, flags), Handle.release)
 
 
@@ -227,6 +229,7 @@ def _kind(handle: Handle, opened: Opened) -> type[BinaryFile] | type[TextFile]:
     return TextReader if reads else TextWriter
 
 
+@lru_cache
 def _flags(mode: str) -> int:
     """The flags of open(2) for a mode that was checked."""
     access = os.O_RDWR if "+" in mode else os.O_RDONLY if "r" in mode else os.O_WRONLY
