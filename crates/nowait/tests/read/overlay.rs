@@ -64,7 +64,10 @@ fn files_open_at_once_if_only_their_layer_is_opened() {
             let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
             open.as_mut().poll(&mut cx).is_ready()
         };
-        assert_eq!(is_ready(), at_once, "{option:?}");
+        // The kernel refuses to resolve a path without waiting while another test mounts or unmounts.
+        let is_ready = (0..1000).any(|_| is_ready());
+        let expected = at_once && mounts_have_unique_ids();
+        assert_eq!(is_ready, expected, "{option:?}");
     }
 }
 
