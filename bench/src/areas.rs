@@ -14,6 +14,7 @@ mod residency;
 mod ring;
 mod runtimes;
 mod server;
+mod sources;
 mod tools;
 
 use std::process::ExitCode;
@@ -81,6 +82,9 @@ pub enum Area {
     /// An object store in a directory: NowaitFileSystem beside LocalFileSystem
     #[command(after_help = object_store::AFTER)]
     ObjectStore(Deferred<object_store::Args>),
+    /// All files of a source tree: nowait beside rayon with std::fs::read
+    #[command(after_help = sources::AFTER)]
+    Sources(Deferred<sources::Args>),
     /// The tools for the page cache beside others: nowait, vmtouch, util-linux fincore, cat
     #[command(after_help = tools::AFTER)]
     Tools(Deferred<tools::Args>),
@@ -127,6 +131,7 @@ impl Area {
             Area::Hitrate(args) => &|stop| hitrate::run(args, stop),
             Area::Mix(args) => &|stop| mix::run(args, stop),
             Area::Syscalls(args) => &|stop| syscalls::run(args, stop),
+            Area::Sources(args) => &|stop| sources::run(args, stop),
             Area::Asks(args) => &|stop| asks::run(args, stop),
             Area::Race(args) => &|stop| residency::run(args, stop),
             Area::Dir(args) => &|stop| directories::run(args, stop),

@@ -22,7 +22,7 @@ use crate::harness::settings::Timed;
 use crate::harness::slow::Slow;
 use contender::Name;
 use ground::Ground;
-use turn::{THREADS, Turn};
+use turn::Turn;
 use work::Work;
 
 /// An object store in a directory: NowaitFileSystem beside LocalFileSystem
@@ -62,8 +62,8 @@ pub struct Args {
 
 pub const AFTER: &str = "\
 Contenders take turns within each round. Each turn has a new store. Ratios are those of nowait to LocalFileSystem, taken
-within rounds. A turn of `cold-64K-32` reads each range of the object once, a turn of `list` is one list, and the others
-take --seconds. An operation of `ranges-8K-100` reads 100 ranges of 8 KiB by one call of get_ranges. Only the objects of the
+within rounds. A turn of a cold work reads each range of the object once, a turn of `list` is one list, and the others
+take --seconds. `threads` are those of the runtime, which has 2, or 4 for tiles, and those that the turn has started beside. An operation of `ranges-8K-100` reads 100 ranges of 8 KiB by one call of get_ranges. Only the objects of the
 list lie on the slow disk. nowait-mapped has the budget of the process for locked memory.
 Eight bytes of each range are checked; a wrong byte ends the bench.
 Ctrl-C prints what was measured and removes what was made; a second one ends the program at once, and what was made
@@ -85,7 +85,7 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
             "block": work.block(),
             "ranges": work.ranges(),
             "cold": work.is_cold(),
-            "threads": THREADS,
+            "threads": work.threads(),
         });
         Group::new(work.word(), parameters, work, names.clone())
     };
@@ -108,7 +108,7 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let disk = args.slow.as_ref().map(|slow| format!("; {slow}"));
     let settings = json!({
         "about": format!(
-            "an object of {}, a list of {}{}; {THREADS} threads",
+            "an object of {}, a list of {}{}",
             Size(ground.size()), args.objects, disk.unwrap_or_default()
         ),
         "size": ground.size(),
@@ -120,6 +120,8 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
     let tables = [
         ("operations/s", "ops_per_s", 1.0),
         ("CPU us/op", "cpu_us_per_op", 1.0),
+        ("p99 us", "lat_us/p99", 1.0),
+        ("threads", "threads", 1.0),
     ];
     run.add_by_figure(cells, &Name::Local.word(), &tables);
     bench.finish(run)

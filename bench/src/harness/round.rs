@@ -37,6 +37,9 @@ pub struct Round {
     /// The counters of the engine, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineFacts>,
+    /// The threads that the turn has started and that have not ended, if they are counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u64>,
     /// The figures of each class, in a mix.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub classes: BTreeMap<&'static str, Class>,
@@ -108,6 +111,7 @@ impl Round {
             hits_percent: None,
             device_bytes_per_op: used.device_bytes.map(|bytes| per_op(bytes as f64)),
             engine: None,
+            threads: None,
             classes: BTreeMap::new(),
             cut_short: false,
         }

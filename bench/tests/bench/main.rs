@@ -20,4 +20,5 @@ mod residency;
 mod ring;
 mod runtimes;
 mod server;
+mod sources;
 mod tools;

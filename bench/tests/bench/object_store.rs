@@ -18,6 +18,8 @@ fn the_results_have_the_shape_of_every_area() {
                  warm-4K-32: nowait nowait-mapped local
                  cold-64K-32: nowait nowait-mapped local
                  ranges-8K-100: nowait nowait-mapped local
+                 tiles-20K-1000: nowait nowait-mapped local
+                 cold-tiles-20K-1000: nowait nowait-mapped local
                  list: nowait nowait-mapped local";
     assert_shape(&all, "object-store", 3, cells);
     assert_nothing_is_left(dir.path());

@@ -86,11 +86,13 @@ impl Ground {
                 directory.make_cold(*objects, 0, "choose --works without list")?;
             }
             (Work::List, None) => {}
-            (Work::Cold, _) => {
+            (Work::Cold | Work::ColdTiles, _) => {
                 evict(&open)?;
                 memory::touch(self.size());
             }
-            (Work::WarmOne | Work::WarmMany | Work::Ranges, _) => warm(&open[0], self.size())?,
+            (Work::WarmOne | Work::WarmMany | Work::Ranges | Work::Tiles, _) => {
+                warm(&open[0], self.size())?
+            }
         }
         Ok(())
     }

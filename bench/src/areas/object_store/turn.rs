@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
+use hdrhistogram::Histogram;
 use nowait_cli::problem::Problem;
 use nowait_cli::stop::Stop;
 use object_store::path::Path;
@@ -16,12 +17,10 @@ use super::contender::Name;
 use super::ground::Ground;
 use super::work::Work;
 use crate::harness::contender::Word;
+use crate::harness::percentiles::{Percentiles, histogram, nanoseconds};
 use crate::harness::round::Round;
 use crate::harness::usage::Usage;
 use nowait_cli::scramble::{mix, permute};
-
-/// The threads of the runtime.
-pub const THREADS: usize = 2;
 
 /// One turn.
 pub struct Turn<'a> {
@@ -50,6 +49,11 @@ struct Tasks {
     file: std::fs::File,
 }
 
+/// The threads of this process.
+fn threads() -> u64 {
+    std::fs::read_dir("/proc/self/task").map_or(0, |tasks| tasks.count() as u64)
+}
+
 /// An operation in this number is compared with the file.
 const CHECKED: u64 = 64;
 
@@ -57,23 +61,29 @@ impl Turn<'_> {
     /// Runs the work with a new store, and counts its operations.
     pub fn take(&self, name: Name) -> Result<Round, Problem> {
         let failed = |e: String| Problem::Failed(format!("{}: {e}", name.word()));
+        let others = threads();
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(THREADS)
+            .worker_threads(self.work.threads())
             .enable_all()
             .build()
             .map_err(|e| Problem::of("cannot start a runtime", e))?;
         let before = Usage::of_self();
         let begin = Instant::now();
+        let mut latencies = None;
         let (ops, bytes) = match self.work {
             Work::List => (self.list(name, &runtime).map_err(failed)?, 0),
             work => {
-                let ops = self.read(name, &runtime).map_err(failed)?;
+                let ops;
+                (ops, latencies) = self.read(name, &runtime).map_err(failed)?;
                 (ops, work.block() * work.ranges())
             }
         };
         let seconds = begin.elapsed().as_secs_f64();
         let used = Usage::of_self() - before;
-        Ok(Round::new(ops, bytes, seconds, used))
+        let mut round = Round::new(ops, bytes, seconds, used);
+        round.lat_us = latencies;
+        round.threads = Some(threads().saturating_sub(others));
+        Ok(round)
     }
 
     /// Lists the objects once.
@@ -99,7 +109,11 @@ impl Turn<'_> {
     }
 
     /// Reads ranges until the time is over, or each range once if they are to be cold.
-    fn read(&self, name: Name, runtime: &tokio::runtime::Runtime) -> Result<u64, String> {
+    fn read(
+        &self,
+        name: Name,
+        runtime: &tokio::runtime::Runtime,
+    ) -> Result<(u64, Option<Percentiles>), String> {
         let path = self.ground.object().canonicalize();
         let path = path.map_err(|e| e.to_string())?;
         let (Some(root), Some(file)) = (path.parent(), path.file_name()) else {
@@ -120,16 +134,19 @@ impl Turn<'_> {
         let running: Vec<_> = (0..self.work.tasks())
             .map(|_| runtime.spawn(tasks.clone().run()))
             .collect();
+        let mut times = histogram();
         for task in running {
-            runtime.block_on(task).map_err(|e| e.to_string())??;
+            let own = runtime.block_on(task).map_err(|e| e.to_string())??;
+            times.add(own).map_err(|e| e.to_string())?;
         }
-        Ok(tasks.done.load(Relaxed))
+        Ok((tasks.done.load(Relaxed), Percentiles::of(&times)))
     }
 }
 
 impl Tasks {
-    /// One task.
-    async fn run(self: Arc<Tasks>) -> Result<(), String> {
+    /// One task. Returns the times of its operations in nanoseconds.
+    async fn run(self: Arc<Tasks>) -> Result<Histogram<u64>, String> {
+        let mut times = histogram();
         loop {
             let op = self.next.fetch_add(1, Relaxed);
             // All contenders read all of a cold object: the more of it is cached, the further the
@@ -139,8 +156,9 @@ impl Tasks {
                 false => Instant::now() >= self.end,
             };
             if is_over || self.stop.asked() {
-                return Ok(());
+                return Ok(times);
             }
+            let begin = Instant::now();
             let ranges = self.ranges(op);
             let read = match &ranges[..] {
                 [range] => {
@@ -150,6 +168,7 @@ impl Tasks {
                 ranges => self.store.get_ranges(&self.location, ranges).await,
             };
             let read = read.map_err(|e| e.to_string())?;
+            times.saturating_record(nanoseconds(begin.elapsed()));
             if op.is_multiple_of(CHECKED) {
                 for (range, bytes) in ranges.iter().zip(&read) {
                     self.check(range, bytes)?;

@@ -17,6 +17,12 @@ pub enum Work {
     /// One task reads 100 cached ranges of 8 KiB at a time
     #[value(name = "ranges-8K-100")]
     Ranges,
+    /// 1,000 tasks read cached ranges of 20 KiB, in a runtime of 4 threads, as a server of map tiles
+    #[value(name = "tiles-20K-1000")]
+    Tiles,
+    /// The same with ranges that are not cached
+    #[value(name = "cold-tiles-20K-1000")]
+    ColdTiles,
     /// One task lists objects whose metadata is not cached
     #[value(name = "list")]
     List,
@@ -28,6 +34,7 @@ impl Work {
         match self {
             Work::WarmOne | Work::Ranges | Work::List => 1,
             Work::WarmMany | Work::Cold => 32,
+            Work::Tiles | Work::ColdTiles => 1_000,
         }
     }
 
@@ -37,6 +44,7 @@ impl Work {
             Work::WarmOne | Work::WarmMany => 4 << 10,
             Work::Cold => 64 << 10,
             Work::Ranges => 8 << 10,
+            Work::Tiles | Work::ColdTiles => 20 << 10,
             Work::List => 0,
         }
     }
@@ -51,6 +59,14 @@ impl Work {
 
     /// Returns true if nothing is cached before a turn.
     pub fn is_cold(self) -> bool {
-        matches!(self, Work::Cold | Work::List)
+        matches!(self, Work::Cold | Work::ColdTiles | Work::List)
+    }
+
+    /// The threads of the runtime.
+    pub fn threads(self) -> usize {
+        match self {
+            Work::Tiles | Work::ColdTiles => 4,
+            _ => 2,
+        }
     }
 }
