@@ -229,13 +229,16 @@ def _kind(handle: Handle, opened: Opened) -> type[BinaryFile] | type[TextFile]:
     return TextReader if reads else TextWriter
 
 
-@lru_cache
-def _flags(mode: str) -> int:
+def _flags_of(mode: str) -> int:
     """The flags of open(2) for a mode that was checked."""
     access = os.O_RDWR if "+" in mode else os.O_RDONLY if "r" in mode else os.O_WRONLY
     how = {"r": 0, "w": os.O_CREAT | os.O_TRUNC, "x": os.O_CREAT | os.O_EXCL}
     base = next(letter for letter in mode if letter in "rwxa")
     return access | how.get(base, os.O_CREAT | os.O_APPEND) | os.O_CLOEXEC
+
+
+#: They are made once for the same mode.
+_flags = lru_cache(_flags_of)
 
 
 def _try(
