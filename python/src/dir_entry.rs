@@ -1,11 +1,12 @@
 //! Entries of directories, with the interface of os.DirEntry.
 
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use nowait::{FileType, Metadata, StatxMask, scan};
+use nowait::{FileType, Metadata, Scan, StatxMask, scan};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -49,11 +50,20 @@ impl Directory {
         }
     }
 
+    /// Begins to list it. Blocks.
+    pub fn open(&self, options: &scan::Options) -> nowait::Result<Scan> {
+        match &self.fd {
+            // Opening it again leaves the descriptor's position as it is.
+            Some(fd) => options.blocking_open(format!("/proc/self/fd/{}", fd.as_raw_fd())),
+            None => options.blocking_open(OsStr::from_bytes(&self.prefix)),
+        }
+    }
+
     /// A name or path as the program gave that of the directory.
     pub fn object<'py>(&self, py: Python<'py>, name: &[u8]) -> PyResult<Bound<'py, PyAny>> {
         match self.bytes {
             true => Ok(PyBytes::new(py, name).into_any()),
-            false => std::ffi::OsStr::from_bytes(name).into_bound_py_any(py),
+            false => OsStr::from_bytes(name).into_bound_py_any(py),
         }
     }
 
@@ -68,7 +78,7 @@ impl Directory {
             true => 0,
             false => nix::libc::AT_SYMLINK_NOFOLLOW,
         };
-        let path = PathBuf::from(std::ffi::OsStr::from_bytes(&self.join(name)));
+        let path = PathBuf::from(OsString::from_vec(self.join(name)));
         match &self.fd {
             Some(fd) => Metadata::statx(fd, path, flags, StatxMask::BASIC_STATS),
             None => Metadata::statx(CWD, path, flags, StatxMask::BASIC_STATS),

@@ -36,7 +36,9 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = true)]
 mod _nowait {
     #[pymodule_export]
-    use crate::asyncio_files::functions::{open_handle, pause, rename, spend, stat, unlink};
+    use crate::asyncio_files::functions::{
+        open_handle, pause, rename, scandir_in_worker, spend, stat, unlink,
+    };
     #[pymodule_export]
     use crate::asyncio_files::handle::Handle;
     #[pymodule_export]

@@ -1,4 +1,4 @@
-//! `scandir` lists one directory.
+//! `scandir` lists one directory, for a program with or without an event loop.
 
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -10,7 +10,6 @@ use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyDeprecationWarning, PyResourceWarning, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
-use rustix::fs::{Mode, OFlags};
 
 use crate::dir_entry::{DirEntry, Directory, Listed};
 use crate::error::{forked, library_error, os_error};
@@ -28,8 +27,17 @@ pub struct ScandirIterator {
 }
 
 struct State {
-    scan: Scan,
+    /// The rest of the directory, if it was not listed as a whole.
+    scan: Option<Scan>,
     batch: vec::IntoIter<scan::DirEntry>,
+}
+
+/// The directory that an argument names.
+pub struct Argument<'py> {
+    /// The path or the descriptor. Exceptions have it as their file name.
+    pub object: Bound<'py, PyAny>,
+    pub directory: Arc<Directory>,
+    pub options: scan::Options,
 }
 
 /// List a directory, with the interface and the results of os.scandir().
@@ -63,44 +71,52 @@ pub fn scandir(
     stat: bool,
 ) -> PyResult<ScandirIterator> {
     let _guard = hang::guard();
-    let mut path = match path {
-        Some(path) => path,
-        None => ".".into_pyobject(py)?.into_any(),
-    };
-    if let Some(bytes) = bytes_of_buffer(&path)? {
-        path = bytes;
-    }
-    let mut options = scan::Options::new();
-    if stat {
-        options = options.metadata(StatxMask::BASIC_STATS);
-    }
-    let (opened, directory) = match paths::descriptor(&path)? {
-        Some(fd) => {
-            let open = paths::open(&path, fd)?;
-            let failed = |errno| os_error(py, errno, None, &path);
-            // Each has its own position. A descriptor without a path stays usable.
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let own = rustix::fs::openat(open, c".", flags, Mode::empty()).map_err(failed)?;
-            let kept = rustix::io::fcntl_dupfd_cloexec(open, 0).map_err(failed)?;
-            (options.from_fd(own), Directory::of_descriptor(kept))
+    let Argument {
+        object,
+        directory,
+        options,
+    } = Argument::new(py, path, stat)?;
+    let opened = py.detach(|| directory.open(&options));
+    let scan = opened.map_err(|error| library_error(py, &error, &object))?;
+    Ok(ScandirIterator::new(
+        Some(scan),
+        Vec::new(),
+        directory,
+        object,
+    ))
+}
+
+impl<'py> Argument<'py> {
+    pub fn new(py: Python<'py>, path: Option<Bound<'py, PyAny>>, stat: bool) -> PyResult<Self> {
+        let mut path = match path {
+            Some(path) => path,
+            None => ".".into_pyobject(py)?.into_any(),
+        };
+        if let Some(bytes) = bytes_of_buffer(&path)? {
+            path = bytes;
         }
-        None => {
-            let name = paths::path(&path)?;
-            path = py.import("os")?.call_method1("fspath", (path,))?;
-            let is_bytes = path.is_instance_of::<PyBytes>();
-            let bytes = name.as_os_str().as_encoded_bytes();
-            let directory = Directory::of_path(bytes, is_bytes);
-            (py.detach(|| options.blocking_open(&name)), directory)
+        let mut options = scan::Options::new();
+        if stat {
+            options = options.metadata(StatxMask::BASIC_STATS);
         }
-    };
-    let scan = opened.map_err(|error| library_error(py, &error, &path))?;
-    let batch = Vec::new().into_iter();
-    Ok(ScandirIterator {
-        state: Mutex::new(Some(State { scan, batch })),
-        directory: Arc::new(directory),
-        path: path.unbind(),
-        process: std::process::id(),
-    })
+        let directory = match paths::descriptor(&path)? {
+            Some(fd) => {
+                let kept = rustix::io::fcntl_dupfd_cloexec(paths::open(&path, fd)?, 0);
+                Directory::of_descriptor(kept.map_err(|errno| os_error(py, errno, None, &path))?)
+            }
+            None => {
+                let name = paths::path(&path)?;
+                path = py.import("os")?.call_method1("fspath", (path,))?;
+                let is_bytes = path.is_instance_of::<PyBytes>();
+                Directory::of_path(name.as_os_str().as_encoded_bytes(), is_bytes)
+            }
+        };
+        Ok(Argument {
+            object: path,
+            directory: Arc::new(directory),
+            options,
+        })
+    }
 }
 
 /// The path in a buffer that is no `bytes`, such as a bytearray. os.scandir() takes it before Python
@@ -122,6 +138,22 @@ fn bytes_of_buffer<'py>(path: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, 
 }
 
 impl ScandirIterator {
+    /// The entries that were listed, and then the rest of the directory.
+    pub fn new(
+        rest: Option<Scan>,
+        listed: Vec<scan::DirEntry>,
+        directory: Arc<Directory>,
+        path: Bound<'_, PyAny>,
+    ) -> ScandirIterator {
+        let batch = listed.into_iter();
+        ScandirIterator {
+            state: Mutex::new(Some(State { scan: rest, batch })),
+            directory,
+            path: path.unbind(),
+            process: std::process::id(),
+        }
+    }
+
     /// # Errors
     /// ValueError while another thread is in next(), as generators raise.
     fn lock(&self) -> PyResult<MutexGuard<'_, Option<State>>> {
@@ -147,14 +179,18 @@ impl ScandirIterator {
         let Some(State { scan, batch }) = &mut *state else {
             return Ok(None);
         };
-        if std::process::id() != self.process {
+        if scan.is_some() && std::process::id() != self.process {
             return Err(forked("this iterator of scandir()"));
         }
         loop {
             if let Some(entry) = batch.next() {
                 return DirEntry::new(py, &self.directory, Listed::Scanned(entry)).map(Some);
             }
-            match next(py, scan)? {
+            let found = match scan {
+                Some(scan) => next(py, scan)?,
+                None => None,
+            };
+            match found {
                 Some(Ok(next)) => *batch = next.iter().collect::<Vec<_>>().into_iter(),
                 end => {
                     *state = None;
@@ -186,7 +222,8 @@ impl Drop for ScandirIterator {
     /// As an iterator of os.scandir(), it warns if it was neither read to its end nor closed.
     fn drop(&mut self) {
         let state = self.lock().ok().and_then(|mut state| state.take());
-        if state.is_none() || std::process::id() != self.process {
+        let scan = state.and_then(|state| state.scan);
+        if scan.is_none() || std::process::id() != self.process {
             return;
         }
         let _guard = hang::guard();

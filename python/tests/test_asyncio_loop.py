@@ -632,6 +632,47 @@ def test_functions(disk, run):
     run(main())
 
 
+def test_scandir(disk, run, monkeypatch):
+    (disk / "file").write_text("abc")
+    (disk / "directory").mkdir()
+    (disk / "link").symlink_to("directory")
+    monkeypatch.chdir(disk)
+    descriptor = os.open(disk, os.O_RDONLY)
+
+    def facts(entry):
+        kinds = entry.is_dir(), entry.is_file(), entry.is_symlink()
+        stats = entry.stat(), entry.stat(follow_symlinks=False)
+        return entry.name, entry.path, entry.inode(), kinds, stats
+
+    async def main():
+        for given in [None, str(disk), os.fsencode(disk), disk, descriptor]:
+            for stat in [False, True]:
+                with os.scandir(given) as theirs, await asyncio_files.scandir(given, stat=stat) as ours:
+                    assert set(map(facts, ours)) == set(map(facts, theirs))
+        with await asyncio_files.scandir(disk) as entries:
+            next(entries)
+        assert list(entries) == []
+        for given, error in [("none", FileNotFoundError), ("file", NotADirectoryError)]:
+            with pytest.raises(error) as caught:
+                await asyncio_files.scandir(given)
+            assert caught.value.filename == given
+        with pytest.raises(TypeError):
+            await asyncio_files.scandir(1.5)
+
+        # It was listed when it was awaited, and has no descriptor.
+        before = len(os.listdir("/proc/self/fd"))
+        entries = await asyncio_files.scandir(disk, stat=True)
+        assert len(os.listdir("/proc/self/fd")) == before
+        (disk / "file").unlink()
+        assert {entry.name: entry.stat(follow_symlinks=False).st_size for entry in entries}["file"] == 3
+        for i in range(3000):
+            (disk / f"directory/{i}").touch()
+        assert len(list(await asyncio_files.scandir("directory"))) == 3000
+
+    run(main())
+    os.close(descriptor)
+
+
 def test_pipes_and_descriptors(disk, run):
     async def main():
         reader, writer = os.pipe()

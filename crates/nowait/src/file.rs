@@ -48,7 +48,7 @@ use crate::op::Fsync;
 use crate::read::blocking::{fill_space, refused};
 use crate::read::{Plan, Recent};
 use crate::sys::retry;
-use crate::sys::{self, Errno, rw};
+use crate::sys::{self, rw};
 use nowait_residency::{Probe, Reason};
 
 /// An open file on an engine. It is `Send`, `Sync` and cheap to clone. Clones refer to the same
@@ -313,13 +313,6 @@ impl File {
     /// The handle, for creating operations.
     pub fn handle(&self) -> &Handle {
         &self.handle
-    }
-
-    /// The descriptor of a file that no operation was started on.
-    pub(crate) fn into_fd(self) -> Result<OwnedFd> {
-        let failed = |_| Error::os("open", Errno::BADF);
-        let (handle, _) = self.into_handle();
-        handle.into_fd().map_err(failed)
     }
 
     /// The handle and the engine. What `keep_cache` has to evict is evicted.

@@ -58,12 +58,9 @@ mod progress;
 mod readahead;
 mod stats;
 
-use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 pub use cancel::Canceller;
 pub use dir::Dir;
@@ -96,12 +93,10 @@ impl Options {
         Ok(self.start(Directory::blocking_open(path.as_ref())?))
     }
 
-    /// Opens the directory on the engine and begins the scan.
-    pub fn open(&self, path: impl AsRef<Path>) -> Open<Options> {
-        Open {
-            options: self.clone(),
-            directory: self.open_directory(path.as_ref()),
-        }
+    /// Opens the directory in a worker and begins the scan. Returns a future.
+    pub fn open(&self, path: impl AsRef<Path>) -> Open<Stats> {
+        let (options, path) = (self.clone(), path.as_ref().to_owned());
+        self.open_in_worker(move || options.blocking_list(&path).map(|(_, scan)| scan))
     }
 
     /// Begins a scan of an open directory, from its first entry on. The scan moves the position of
@@ -120,7 +115,6 @@ impl Options {
 
     /// Opens a directory and lists it, or its first names if there are many. A small directory thus needs only this
     /// call. Blocks.
-    #[cfg(feature = "tokio")]
     pub(crate) fn blocking_list(&self, path: &Path) -> Result<(Arc<Directory>, Scan)> {
         let directory = Arc::new(Directory::blocking_open(path)?);
         let mut progress = self.progress(&directory, Arc::new(Dir::root(&directory)));
@@ -151,7 +145,7 @@ impl Entries<Stats> {
     /// assert!(pollster::block_on(names())? > 0);
     /// # Ok::<(), nowait::Error>(())
     /// ```
-    pub fn open(path: impl AsRef<Path>) -> Open<Options> {
+    pub fn open(path: impl AsRef<Path>) -> Open<Stats> {
         Options::new().open(path)
     }
 }
@@ -161,14 +155,5 @@ impl Source for Progress {
 
     fn stats(&self, work: task_group::Stats) -> Stats {
         self.stats().with(work)
-    }
-}
-
-impl Future for Open<Options> {
-    type Output = Result<Scan>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Scan>> {
-        let opened = Pin::new(&mut self.directory).poll(cx);
-        opened.map(|directory| Ok(self.options.start(directory?)))
     }
 }

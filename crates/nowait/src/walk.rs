@@ -53,12 +53,9 @@ mod stats;
 mod tree;
 mod waiting;
 
-use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 pub use beneath::open_beneath;
 pub use opener::{OpenDir, Opener};
@@ -208,12 +205,11 @@ impl Options {
         Ok(self.start(Directory::blocking_open(root.as_ref())?))
     }
 
-    /// Opens the root on the engine and begins the walk.
-    pub fn open(&self, root: impl AsRef<Path>) -> Open<Options> {
-        Open {
-            options: self.clone(),
-            directory: self.config.scan.open_directory(root.as_ref()),
-        }
+    /// Opens the root in a worker and begins the walk. Returns a future.
+    pub fn open(&self, root: impl AsRef<Path>) -> Open<Stats> {
+        let (options, root) = (self.clone(), root.as_ref().to_owned());
+        let open = move || options.blocking_open(&root);
+        self.config.scan.open_in_worker(open)
     }
 
     /// Begins a walk of an open directory. Paths are relative to it.
@@ -256,7 +252,7 @@ impl Entries<Stats> {
 
     /// Walks a tree and returns names only. Returns a future: write `Walk::open(root).await?`. Without an
     /// executor, [`blocking_open`](Self::blocking_open) does the same.
-    pub fn open(root: impl AsRef<Path>) -> Open<Options> {
+    pub fn open(root: impl AsRef<Path>) -> Open<Stats> {
         Options::new().open(root)
     }
 
@@ -299,14 +295,5 @@ impl Source for Tree {
 
     fn set_max_directories(&mut self, most: u64) {
         self.set_max_directories(most);
-    }
-}
-
-impl Future for Open<Options> {
-    type Output = Result<Walk>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Walk>> {
-        let opened = Pin::new(&mut self.directory).poll(cx);
-        opened.map(|root| Ok(self.options.start(root?)))
     }
 }

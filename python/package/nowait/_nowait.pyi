@@ -24,6 +24,7 @@ __all__ = [
     "Residency",
     "residency",
     "scandir",
+    "scandir_in_worker",
     "ScandirIterator",
     "spend",
     "stat",
@@ -226,6 +227,7 @@ def scandir(path: None = None, *, stat: bool = True) -> ScandirIterator[str]: ..
 def scandir(path: int, *, stat: bool = True) -> ScandirIterator[str]: ...
 @overload
 def scandir(path: AnyStr | PathLike[AnyStr], *, stat: bool = True) -> ScandirIterator[AnyStr]: ...
+def scandir_in_worker(path: Any, stat: bool) -> Coroutine[Any, Any, ScandirIterator[Any]]: ...
 
 # For walk().
 

@@ -19,6 +19,7 @@ use super::operation::{Arguments, Begun, Request};
 use super::stat::stat_request;
 use crate::error::{call_error, library_error, os_error, os_error_of_two};
 use crate::paths;
+use crate::scandir::{Argument, ScandirIterator};
 
 /// Opens a file with the flags of open(2) that a mode of open() has: an awaitable of a Handle.
 #[pyfunction]
@@ -66,6 +67,32 @@ pub fn stat(py: Python<'_>, path: Py<PyAny>, follow_symlinks: bool) -> PyResult<
     };
     let statx = Statx::new(name, flags, StatxMask::BASIC_STATS);
     awaitable(py, stat_request(statx, Arguments::Path(path)))
+}
+
+/// Lists a directory as a whole in a worker: an awaitable of the iterator.
+#[pyfunction]
+pub fn scandir_in_worker(
+    py: Python<'_>,
+    path: Option<Bound<'_, PyAny>>,
+    stat: bool,
+) -> PyResult<Py<PyAny>> {
+    let Argument {
+        object,
+        directory,
+        options,
+    } = Argument::new(py, path, stat)?;
+    let listed = directory.clone();
+    let list = async move |engine: Engine| {
+        let list = move || listed.open(&options)?.collect::<nowait::Result<Vec<_>>>();
+        engine.spawn_blocking(list).await?
+    };
+    let path = Arguments::Path(object.unbind());
+    let request = EngineRequest::new(path, list, |py, kept, entries| {
+        let path = kept.path(py);
+        let entries = entries.map_err(|error| library_error(py, &error, &path))?;
+        ScandirIterator::new(None, entries, directory, path).into_py_any(py)
+    });
+    awaitable(py, request)
 }
 
 /// Remove a file, as os.unlink() does.

@@ -1,17 +1,12 @@
 //! An open directory of a scan: its descriptor, its identity and its size.
 
-use std::future::Future;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use rustix::fs::{Mode, OFlags, SeekFrom};
 
-use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::file::{self, OpenOptions};
 use crate::kernel::filesystem::Filesystem;
 use crate::sys::Errno;
 use crate::sys::retry;
@@ -122,37 +117,5 @@ impl Directory {
 impl AsFd for Directory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-/// A directory that is being opened on an engine.
-#[derive(Debug)]
-pub(crate) struct OpenDirectory {
-    path: Arc<Path>,
-    open: file::Open,
-}
-
-impl OpenDirectory {
-    pub(super) fn new(path: &Path, engine: Option<&Engine>) -> OpenDirectory {
-        let mut options = OpenOptions::new();
-        options
-            .read(true)
-            .custom_flags(libc::O_DIRECTORY | libc::O_NONBLOCK);
-        if let Some(engine) = engine {
-            options.engine(engine);
-        }
-        OpenDirectory {
-            path: path.into(),
-            open: options.open(path),
-        }
-    }
-}
-
-impl Future for OpenDirectory {
-    type Output = Result<Directory>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Directory>> {
-        let opened = Pin::new(&mut self.open).poll(cx);
-        opened.map(|file| Directory::new(file?.into_fd()?, Some(self.path.clone()), None))
     }
 }

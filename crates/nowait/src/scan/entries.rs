@@ -2,13 +2,14 @@
 //! futures.
 
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::cancel::{Cancel, Canceller};
-use super::directory::OpenDirectory;
 use super::entry::{Batch, DirEntry};
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::task_group::{self, Job, TaskGroup};
 
@@ -171,10 +172,35 @@ impl<S> Iterator for Entries<S> {
     }
 }
 
-/// The future that opens a directory, and begins a scan or a walk with these options.
-#[derive(Debug)]
+/// The future that opens a directory, and begins a scan or a walk: `S` is the type of its
+/// [`stats`](Entries::stats). A worker does both in one call, and the thread that polls makes no
+/// system call on the directory.
 #[must_use = "a future does nothing until it is polled"]
-pub struct Open<O> {
-    pub(crate) options: O,
-    pub(crate) directory: OpenDirectory,
+pub struct Open<S>(Pin<Box<dyn Future<Output = Result<Entries<S>>> + Send>>);
+
+impl<S: 'static> Open<S> {
+    /// Calls `open` in a worker.
+    pub(crate) fn new(
+        engine: Option<Engine>,
+        open: impl FnOnce() -> Result<Entries<S>> + Send + 'static,
+    ) -> Open<S> {
+        Open(Box::pin(async move {
+            let engine = engine.map_or_else(Engine::process, Ok)?;
+            engine.spawn_blocking(open).await?
+        }))
+    }
+}
+
+impl<S> Future for Open<S> {
+    type Output = Result<Entries<S>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Entries<S>>> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl<S> fmt::Debug for Open<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Open")
+    }
 }

@@ -1,15 +1,16 @@
 //! The options of a scan.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use super::dir::Dir;
-use super::directory::{Directory, OpenDirectory};
+use super::directory::Directory;
+use super::entries::{Entries, Open};
 use super::metadata::{Query, Xattrs};
 use super::order::Order;
 use super::plan::Plan;
 use super::progress::{Config, Progress};
 use crate::engine::Engine;
+use crate::error::Result;
 use crate::metadata::StatxMask;
 use crate::task_group::{Job, TaskGroup};
 
@@ -137,8 +138,12 @@ impl Options {
         self
     }
 
-    pub(crate) fn open_directory(&self, path: &Path) -> OpenDirectory {
-        OpenDirectory::new(path, self.engine.as_ref())
+    /// The future of a scan or a walk that `open` begins in a worker.
+    pub(crate) fn open_in_worker<S: 'static>(
+        &self,
+        open: impl FnOnce() -> Result<Entries<S>> + Send + 'static,
+    ) -> Open<S> {
+        Open::new(self.engine.clone(), open)
     }
 
     pub(super) fn group(&self, directory: Arc<Directory>) -> Arc<TaskGroup<Progress>> {

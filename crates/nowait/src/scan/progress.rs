@@ -313,7 +313,6 @@ impl Progress {
     }
 
     /// Lists a small directory, in the calling thread. Of another one, it lists the first names. Blocks.
-    #[cfg(feature = "tokio")]
     pub(super) fn list_if_small(&mut self) {
         self.run_next();
         if self.unsorted.entries <= BATCH {
@@ -327,7 +326,6 @@ impl Progress {
         }
     }
 
-    #[cfg(feature = "tokio")]
     fn run_next(&mut self) {
         if let Some(piece) = self.pick(false) {
             self.finish_piece(Progress::run(piece, None, &|| false));

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Executor
 from functools import lru_cache, partial
 from stat import S_ISDIR as isdir
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, AnyStr, TypeVar, overload
 
 from .._executor import run_in_executor
-from .._nowait import Handle, open_handle
+from .._nowait import Handle, open_handle, scandir_in_worker
 from ._binary import BinaryFile, BinaryReader, BinaryWriter
 from ._file import Opened
 from ._lent import LentBinaryFile, LentTextFile
@@ -21,7 +21,11 @@ from ._text import DECODERS, HANDLERS, TextFile, TextReader, TextWriter, codec
 from ._turn import Call
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from _typeshed import OpenBinaryMode, OpenTextMode
+
+    from .._nowait import ScandirIterator
 
 FileT = TypeVar("FileT", BinaryFile, TextFile)
 Path = str | bytes | int | os.PathLike[str] | os.PathLike[bytes]
@@ -257,7 +261,30 @@ def _try(
 _check = lru_cache(_try)
 
 
-async def scandir(path: Any = None) -> Any:
-    """The iterator of os.scandir(). The directory is opened in a thread."""
-    loop = asyncio.get_running_loop()
-    return await run_in_executor(loop, None, partial(os.scandir, path))
+@overload
+def scandir(
+    path: None = None, *, stat: bool = False
+) -> Coroutine[Any, Any, ScandirIterator[str]]: ...
+@overload
+def scandir(path: int, *, stat: bool = False) -> Coroutine[Any, Any, ScandirIterator[str]]: ...
+@overload
+def scandir(
+    path: AnyStr | os.PathLike[AnyStr], *, stat: bool = False
+) -> Coroutine[Any, Any, ScandirIterator[AnyStr]]: ...
+def scandir(path: Any = None, *, stat: bool = False) -> Any:
+    """List a directory, as os.scandir() does.
+
+    A worker reads the directory to its end in one call.
+
+    Args:
+        path: The directory: str, bytes, os.PathLike or an open descriptor.
+        stat: Read the metadata of each entry, too. entry.stat() then needs no system call.
+
+    Returns:
+        An awaitable of an iterator of `nowait.DirEntry`, which is also a context manager.
+
+    Raises:
+        OSError: When it is awaited, as os.scandir() and its iterator.
+        RuntimeError: When it is awaited, if no asyncio event loop runs.
+    """
+    return scandir_in_worker(path, stat)
