@@ -23,9 +23,9 @@
 //! attempt, so a page that another program has cached between the two calls counts as one that stayed.
 //! mincore(2), unlike cachestat(2), does not report a page that is being read. With mincore(2) the pages
 //! of the file that were not resident before an attempt are evicted again within five milliseconds. For a
-//! second, [`Retry`] evicts the pages that become resident directly after pages that it has evicted, or that were
-//! resident before: the kernel may have read them ahead for this process. If the evicted pages are resident again, another
-//! program has read them, and the pages after them stay.
+//! second, or two if the processors are busy, [`Retry`] evicts the pages that become resident directly after pages that it
+//! has evicted, or that were resident before: the kernel may have read them ahead for this process. If the evicted pages are
+//! resident again, another program has read them, and the pages after them stay.
 //!
 //! # Surveys without a lock
 //! A survey may wait for a filesystem on a network. Two threads may survey a window at the same

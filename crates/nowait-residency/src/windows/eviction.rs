@@ -150,8 +150,14 @@ impl Eviction {
     pub fn defer(self, probe: &Probe<'_>) -> Option<Retry> {
         let held = hold(probe.fd());
         let (mut retries, news) = retries();
-        let is_other = |it: &Pending| !Arc::ptr_eq(&it.eviction.file, &self.file);
-        retries.pending.retain(is_other);
+        let is_same = |it: &Pending| Arc::ptr_eq(&it.eviction.file, &self.file);
+        if let Some(at) = retries.pending.iter().position(is_same) {
+            // The last close makes the attempts, in whatever order the threads of two closes come here.
+            if retries.pending[at].eviction.closes > self.closes {
+                return None;
+            }
+            retries.pending.swap_remove(at);
+        }
         let (Ok(held), true) = (held, retries.pending.len() < MAX_PENDING) else {
             drop(retries);
             self.give_up();
@@ -243,6 +249,9 @@ mod tests {
     use super::super::Use;
     use super::*;
 
+    /// The tests share the list of the process.
+    static ALONE: Mutex<()> = Mutex::new(());
+
     /// An eviction of a file that was closed.
     fn eviction(file: &std::fs::File) -> (Probe<'_>, Eviction) {
         let probe = Probe::new(file).unwrap();
@@ -256,6 +265,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "cachestat and mincore")]
     fn a_retry_that_is_not_run_is_returned_again_and_has_each_file_once() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let files = [(); 3].map(|()| tempfile::tempfile_in(".").unwrap());
         let defer = |file| {
             let (probe, eviction) = eviction(file);
@@ -270,5 +280,26 @@ mod tests {
         assert_eq!(retries().0.pending.len(), files.len());
         again.run();
         assert!(retries().0.pending.is_empty());
+    }
+
+    /// Two threads close a file, one after the other, and then come here in either order.
+    #[test]
+    #[cfg_attr(miri, ignore = "cachestat and mincore")]
+    fn the_last_close_makes_the_attempts() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        for first in [0, 1] {
+            let file = tempfile::tempfile_in(".").unwrap();
+            let mut closes = [(); 2].map(|()| Some(eviction(&file)));
+            let mut defer = |which: usize| {
+                let (probe, eviction): (Probe<'_>, Eviction) = closes[which].take().unwrap();
+                drop(eviction.defer(&probe));
+            };
+            defer(first);
+            defer(1 - first);
+            let pending = std::mem::take(&mut retries().0.pending);
+            let closes: Vec<u64> = pending.iter().map(|it| it.eviction.closes).collect();
+            assert_eq!(closes, [2], "{first}");
+            pending.iter().for_each(|it| it.eviction.give_up());
+        }
     }
 }

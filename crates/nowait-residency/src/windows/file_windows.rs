@@ -69,10 +69,11 @@ impl FileWindows {
     /// Ends the attempts to evict pages of these windows after the close with this number. Forgets the file if it has no
     /// users.
     pub(super) fn give_up(&self, indices: &[u64], closes: u64) {
+        // The file is not opened meanwhile.
+        let mut files = files();
         if !self.lock().give_up(indices, closes) {
             return;
         }
-        let mut files = files();
         let is_unused = |(file, users): &(Arc<FileWindows>, usize)| {
             *users == 0 && std::ptr::eq(Arc::as_ptr(file), self)
         };

@@ -18,6 +18,9 @@ const AT_ONCE: Duration = Duration::from_millis(5);
 /// The time for which a readahead of this process is waited for. Few take longer. The first attempt after it is the last
 /// that evicts late pages: attempts are delayed if processors are busy.
 const READAHEAD: Duration = Duration::from_secs(1);
+/// The time after which late pages are those of other programs, also for an attempt that was delayed, and for the next use of
+/// the file.
+const LATEST: Duration = Duration::from_secs(2);
 
 /// The parts of a range that are not resident. Pages after the end of the file are not. `None` if
 /// the kernel does not report residency.
@@ -118,6 +121,9 @@ impl Unseen {
     /// another program reads the file, and the new pages are taken for those of that program. `stayed` is the pages that
     /// could not be evicted.
     fn read_ahead(&self, resident: &Ranges, stayed: &Ranges) -> Option<Range<u64>> {
+        if self.since.elapsed() > LATEST {
+            return None;
+        }
         let first = resident.within(self.range.clone()).next()?;
         let by_others = match &self.before {
             Before::Unused => return None,
@@ -304,9 +310,9 @@ mod tests {
     #[test]
     fn late_pages_are_those_of_a_readahead_unless_another_program_reads_before_them() {
         let stayed = Ranges::from_iter([pages(7..8)]);
-        let read_ahead = |before: &Before, resident: &[(u64, u64)]| {
+        let read_ahead = |since, before: &Before, resident: &[(u64, u64)]| {
             let unseen = Unseen {
-                since: Instant::now(),
+                since,
                 range: pages(10..100),
                 before: before.clone(),
             };
@@ -324,8 +330,10 @@ mod tests {
             (&Before::Resident, &[(11, 20)][..], &None),
             (&Before::Unused, &[(10, 20)][..], &None),
         ] {
-            let found = read_ahead(before, resident);
+            let found = read_ahead(Instant::now(), before, resident);
             assert_eq!(found, *expected, "{before:?} {resident:?}");
+            let long_ago = Instant::now().checked_sub(LATEST * 2).unwrap();
+            assert_eq!(read_ahead(long_ago, before, resident), None);
         }
     }
 }

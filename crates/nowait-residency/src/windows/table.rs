@@ -62,6 +62,8 @@ pub(super) struct Window {
     pub users: u32,
     /// The time of the last use.
     pub last_use: u64,
+    /// The closes of the file before the last use.
+    closes: u64,
     /// True if it was read or written since it was surveyed, and not only reached by readahead.
     used: bool,
     /// True if this process may have made pages of the missing ranges resident: the window is to be evicted.
@@ -92,6 +94,7 @@ impl Windows {
         let index = gap.start / WINDOW;
         let window = self.known.entry(index).or_insert_with(|| Window {
             surveyed: index * WINDOW,
+            closes: self.closes,
             ..Window::default()
         });
         if window.surveyed == gap.start {
@@ -126,6 +129,7 @@ impl Windows {
         self.clock += 1;
         for (index, window) in self.known.range_mut(windows.clone()) {
             window.last_use = self.clock;
+            window.closes = self.closes;
             window.users += 1;
             window.used |= *index <= last;
             window.is_to_be_evicted = !window.missing.is_empty();
@@ -206,8 +210,8 @@ impl Windows {
         due
     }
 
-    /// Begins the first use of the file. Forgets the windows that have no pages to evict: other programs may have read the
-    /// file since it was closed, so these are surveyed again.
+    /// Opens the file. Forgets the windows that have no pages to evict: other programs may have read the file since it was
+    /// closed, so these are surveyed again.
     pub fn open(&mut self) {
         self.is_open = true;
         self.known
@@ -215,7 +219,7 @@ impl Windows {
         self.forgotten += 1;
     }
 
-    /// Ends the last use of the file. Takes all windows that may have pages to evict.
+    /// Closes the file. Takes all windows that may have pages to evict.
     pub fn close(&mut self) -> Vec<u64> {
         self.is_open = false;
         self.closes += 1;
@@ -234,7 +238,7 @@ impl Windows {
 
     /// The ranges of each of these windows that are to be evicted after the file was closed, and false
     /// if some windows are in use. The windows are surveyed again at their next use. If the file is open again, the windows
-    /// that are known are those of that use, at whose end they are evicted.
+    /// that were used since are left to the next close.
     pub fn take_left(&mut self, indices: &[u64]) -> (Vec<(u64, Left)>, bool) {
         let mut all = Vec::new();
         let mut unused = true;
@@ -244,8 +248,11 @@ impl Windows {
                 all.extend(left.map(|left| (*index, left.clone())));
                 continue;
             };
-            if self.is_open || window.users > 0 {
-                unused &= self.is_open;
+            if self.is_open && window.closes == self.closes {
+                continue;
+            }
+            if window.users > 0 {
+                unused = false;
                 continue;
             }
             let ranges = self.ranges(&[*index]);
@@ -341,7 +348,11 @@ impl Windows {
             self.set_busy(*index);
             if stayed.contains(index) {
                 self.left_behind.insert(*index);
-            } else if forgets {
+                continue;
+            }
+            // The pages that were left at an earlier close are evicted, too.
+            self.left.remove(index);
+            if forgets {
                 self.known.remove(index);
                 self.forgotten += 1;
             } else if let Some(window) = self.known.get_mut(index) {
@@ -434,6 +445,57 @@ mod tests {
         assert!(!windows.give_up(&[0], 1), "the second close is responsible");
         assert_eq!(windows.take_left(&[0]).0.len(), 1);
         assert!(windows.give_up(&[0], 2));
+    }
+
+    /// The file is opened before the first attempt of its close, and not used.
+    #[test]
+    fn windows_of_the_last_use_are_evicted_while_the_file_is_open_again() {
+        let mut windows = Windows {
+            size: 2 * WINDOW,
+            ..Windows::default()
+        };
+        windows.open();
+        for index in [0, 1] {
+            let gap = index * WINDOW..(index + 1) * WINDOW;
+            windows.add(gap.clone(), &Ranges::from_iter([gap]), windows.forgotten);
+        }
+        let span = windows.enter(0..=1, 1).unwrap();
+        windows.leave(&span);
+        assert_eq!(windows.close(), [0, 1]);
+        windows.open();
+        // A window that is used again is left to the next close.
+        let span = windows.enter(1..=1, 1).unwrap();
+        windows.leave(&span);
+        let (taken, unused) = windows.take_left(&[0, 1]);
+        assert!(unused);
+        let taken: Vec<_> = taken.into_iter().map(|(index, _)| index).collect();
+        assert_eq!(taken, [0]);
+        assert!(windows.close().contains(&1));
+    }
+
+    /// Pages stayed at a close. The next use of the file evicts them before it ends.
+    #[test]
+    fn pages_that_a_later_use_has_evicted_are_not_evicted_again() {
+        let mut windows = Windows {
+            size: WINDOW,
+            ..Windows::default()
+        };
+        let use_it = |windows: &mut Windows| {
+            let gap = 0..WINDOW;
+            let missing = Ranges::from_iter([gap.clone()]);
+            windows.add(gap, &missing, windows.forgotten);
+            let span = windows.enter(0..=0, 0).unwrap();
+            windows.leave(&span);
+        };
+        windows.open();
+        use_it(&mut windows);
+        windows.close();
+        assert_eq!(windows.take_left(&[0]).0.len(), 1);
+        windows.open();
+        use_it(&mut windows);
+        windows.evicted(&[0], &BTreeSet::new(), windows.clock, true);
+        assert!(windows.close().is_empty());
+        assert!(windows.take_left(&[0]).0.is_empty());
     }
 
     #[test]
