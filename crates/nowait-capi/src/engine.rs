@@ -42,6 +42,8 @@ struct Inner {
     /// The reason for the backend.
     why: CString,
     mode: Mode,
+    /// The most bytes that the calling thread copies from the page cache. `None` if it never tries.
+    copy_limit: Option<usize>,
 }
 
 enum Kind {
@@ -137,7 +139,7 @@ pub unsafe extern "C" fn nw_engine_create(
             // SAFETY: as above.
             unsafe { copy_in(options)? }
         };
-        let (options, mode) = (asked.options()?, asked.mode());
+        let (options, mode, copy_limit) = (asked.options()?, asked.mode(), asked.copy_limit()?);
         let (engine, why) = if asked.is_local() {
             let engine = options.build_local().map_err(failed)?;
             let why = engine.why().to_owned();
@@ -152,7 +154,12 @@ pub unsafe extern "C" fn nw_engine_create(
             (Kind::Shared(engine), why)
         };
         let why = CString::new(why).unwrap_or_default();
-        *place = Slot::open(Inner { engine, why, mode });
+        *place = Slot::open(Inner {
+            engine,
+            why,
+            mode,
+            copy_limit,
+        });
         Ok(0)
     })
 }

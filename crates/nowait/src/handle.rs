@@ -73,6 +73,8 @@ struct Inner {
     fadv_random: AtomicBool,
     /// True if the descriptor has O_NONBLOCK, which rings honour, and only because it was opened so.
     opened_nonblocking: AtomicBool,
+    /// See [`Handle::ends_at`].
+    size_when_opened: Option<u64>,
     /// Serializes poll(2) and the read after it, so that no other reader takes the data.
     poll_lock: Mutex<()>,
     path: Option<Arc<Path>>,
@@ -209,6 +211,7 @@ impl Handle {
             residency: SourceCache::default(),
             fadv_random: AtomicBool::new(false),
             opened_nonblocking: AtomicBool::new(false),
+            size_when_opened: None,
             poll_lock: Mutex::new(()),
             fd,
             path,
@@ -275,6 +278,22 @@ impl Handle {
             *inner.opened_nonblocking.get_mut() = true;
         }
         self
+    }
+
+    /// The same file, which had this size after it was opened and is read once from its beginning to its end. The handle
+    /// must not have clones yet.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn expecting_end(mut self, size: u64) -> Handle {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.size_when_opened = Some(size);
+        }
+        self
+    }
+
+    /// Returns true if a short read that ends at this offset has reached the end of the file, of a file that is
+    /// [read once](Self::expecting_end).
+    pub(crate) fn ends_at(&self, offset: u64) -> bool {
+        self.0.size_when_opened == Some(offset)
     }
 
     /// The alignment of the buffer for unaligned reads, if such reads are permitted.

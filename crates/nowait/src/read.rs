@@ -21,6 +21,7 @@ use std::os::fd::AsFd;
 
 pub use crate::policy::COPY_LIMIT;
 pub use crate::policy::history::{CacheDecision, History, NowaitPolicy, Recent};
+pub(crate) use cached::cached_file;
 pub use cached::{Cached, cached, cached_by_nowait};
 pub use plan::{Plan, Reason};
 pub use without_engine::{BareFile, Rules, try_cached};

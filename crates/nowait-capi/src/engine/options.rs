@@ -5,7 +5,7 @@ use std::time::Duration;
 use libc::size_t;
 use nowait::Mode;
 use nowait::engine::{Backend, Options, Polled};
-use nowait::read::NowaitPolicy;
+use nowait::read::{COPY_LIMIT, NowaitPolicy};
 
 use crate::guard::{Extensible, Outcome};
 
@@ -121,10 +121,19 @@ impl nw_engine_options {
         if self.sqpoll_idle_ms > 0 {
             options = options.sqpoll(Duration::from_millis(self.sqpoll_idle_ms.into()));
         }
-        if self.copy_limit > 0 {
-            let limit = usize::try_from(self.copy_limit).map_err(|_| libc::EINVAL)?;
-            options = options.copy_limit(limit);
+        Ok(options.copy_limit(self.limit()?))
+    }
+
+    fn limit(&self) -> Outcome<usize> {
+        match self.copy_limit {
+            0 => Ok(COPY_LIMIT),
+            limit => usize::try_from(limit).map_err(|_| libc::EINVAL),
         }
-        Ok(options)
+    }
+
+    /// The most bytes that the calling thread copies from the page cache. `None` if it never tries.
+    pub(super) fn copy_limit(&self) -> Outcome<Option<usize>> {
+        let tries = !self.has(NW_ENGINE_TRY_NEVER) && !self.has(NW_ENGINE_POLLED);
+        Ok(tries.then_some(self.limit()?))
     }
 }

@@ -16,7 +16,7 @@ use super::{Inner, NW_DONE, nw_completion, nw_engine};
 use crate::guard::{errno, get_mut, guard};
 
 /// Opens the regular file at `path`, reads it from its beginning until `len` bytes are read or it ends, and closes it. If
-/// path and pages are cached, the calling thread does it, for at most 256 KiB. Otherwise one worker does all of it. Returns
+/// path and pages are cached, the calling thread does it, up to the engine's `copy_limit`. Otherwise one worker does all of it. Returns
 /// NW_DONE, NW_QUEUED or NW_FULL, or −errno if a pointer is null or `len` is too large. The result is the number of bytes: the
 /// file is whole if they are fewer than `len`. See nw_read_file(3).
 #[unsafe(no_mangle)]
@@ -34,7 +34,9 @@ pub unsafe extern "C" fn nw_read_file(
         // SAFETY: as above.
         let (path, mut memory) = unsafe { (self::path(path)?, memory(buf, len as u64)?) };
         let path = PathBuf::from(OsString::from_vec(path.into_bytes()));
-        if let Some(read) = try_read_into_cached(&path, memory.as_uninit(), engine.mode) {
+        let (limit, mode) = (engine.copy_limit, engine.mode);
+        let read = limit.and_then(|it| try_read_into_cached(&path, memory.as_uninit(), it, mode));
+        if let Some(read) = read {
             let result = read.map_or_else(|error| -i64::from(errno(&error)), |n| n as i64);
             *place = nw_completion {
                 user_data,

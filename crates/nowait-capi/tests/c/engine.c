@@ -137,6 +137,14 @@ static void whole_files_are_read_until_the_memory_is_full(void)
         check_bytes(one, 0, sizeof one);
     }
     EQUAL(nw_engine_destroy(strict), 0);
+    /* An engine that never tries the page cache. */
+    struct nw_engine *never = make(NW_ENGINE_TRY_NEVER, 1);
+    for (int times = 0; times < 3; times++) {
+        EQUAL(nw_read_file(never, "cold", one, sizeof one, 1, &done[0]), NW_QUEUED);
+        EQUAL(nw_reap(never, done, 1, 1, NULL), 1);
+        EQUAL(done[0].result, sizeof one);
+    }
+    EQUAL(nw_engine_destroy(never), 0);
     close(fd);
 }
 

@@ -229,6 +229,12 @@ impl Read {
         Ok(n == 0 || (n < len && sys::stat::ends_by(self.handle.as_fd(), from + n as u64)))
     }
 
+    /// Returns true if the file is known to end after the bytes that were read.
+    fn ends_here(&self) -> bool {
+        let at = self.offset.and_then(|at| at.checked_add(self.done as u64));
+        at.is_some_and(|at| self.handle.ends_at(at))
+    }
+
     /// Counts `n` bytes that the kernel has read. Returns true if the read is complete.
     #[inline]
     fn arrived(&mut self, n: usize) -> Result<bool, Errno> {
@@ -241,7 +247,7 @@ impl Read {
         } else {
             let asked = (len - self.done).min(MAX_RW);
             self.done += n.min(asked);
-            n < asked && is_end(n, &self.handle)
+            n < asked && (is_end(n, &self.handle) || self.ends_here())
         };
         Ok(self.done == len || once || ended)
     }

@@ -78,7 +78,7 @@ fn cached_after(
     offset: u64,
     got: Result<usize, Errno>,
 ) -> Result<Cached> {
-    match attempt_of(fd, got, space.len(), Some(offset)) {
+    match attempt_of_fd(fd, got, space.len(), Some(offset)) {
         Attempt::Refused(errno) => {
             let known = stat::known(fd).and_then(|file| Ok((Filesystem::of(fd, &file)?, file)));
             let Ok((filesystem, file)) = known else {
@@ -111,6 +111,23 @@ pub fn cached_by_nowait<'a>(
     answer(attempt(fd.as_fd(), &mut buf.into(), Some(offset)))
 }
 
+/// Reads a file from its beginning, as [`cached_by_nowait`], that had this size after it was opened. If the read ends
+/// there, the file has ended. A file whose pages are all in memory is simply read.
+pub(crate) fn cached_file(
+    fd: impl AsFd,
+    mut buf: UninitSlice<'_>,
+    size: u64,
+    in_memory: bool,
+) -> Result<Cached> {
+    let (fd, len) = (fd.as_fd(), buf.len());
+    let got = match in_memory {
+        true => rw::preadv2(fd, &mut buf, Some(0), 0),
+        false => nowait(fd, &mut buf, Some(0)),
+    };
+    let ended = |at: u64, n: usize| at + n as u64 == size || ended(fd, at, n);
+    answer(attempt_of(fd, got, len, Some(0), ended))
+}
+
 fn answer(attempt: Attempt) -> Result<Cached> {
     match attempt {
         Attempt::All(n) => Ok(Cached::All(n)),
@@ -135,7 +152,7 @@ fn read_resident(
         Coverage::Unknown(_) => return answer(attempt(fd, space, Some(offset))),
     }
     let got = rw::preadv2(fd, space, Some(offset), 0);
-    answer(attempt_of(fd, got, space.len(), Some(offset)))
+    answer(attempt_of_fd(fd, got, space.len(), Some(offset)))
 }
 
 /// [`Cached`] for the read path: without allocation or error type, and with more cases.
@@ -166,15 +183,26 @@ pub(super) fn nowait(
 
 fn attempt(fd: BorrowedFd<'_>, space: &mut UninitSlice<'_>, offset: Offset) -> Attempt {
     let got = nowait(fd, space, offset);
-    attempt_of(fd, got, space.len(), offset)
+    attempt_of_fd(fd, got, space.len(), offset)
 }
 
-/// Interprets the result of a read of `len` bytes.
+fn attempt_of_fd(
+    fd: BorrowedFd<'_>,
+    got: Result<usize, Errno>,
+    len: usize,
+    offset: Offset,
+) -> Attempt {
+    attempt_of(fd, got, len, offset, |at, n| ended(fd, at, n))
+}
+
+/// Interprets the result of a read of `len` bytes. `ended` is called after a short read of a number of bytes from an
+/// offset on.
 pub(super) fn attempt_of(
     fd: BorrowedFd<'_>,
     got: Result<usize, Errno>,
     len: usize,
     offset: Offset,
+    ended: impl FnOnce(u64, usize) -> bool,
 ) -> Attempt {
     match got {
         Ok(n) if n == len => Attempt::All(n),
@@ -182,7 +210,7 @@ pub(super) fn attempt_of(
             (None, 0) if !is_at_end(fd) => Attempt::FalseEof,
             (None, 0) => Attempt::All(0),
             (None, n) => Attempt::Part(n),
-            (Some(at), n) if ended(fd, at, n) => Attempt::All(n),
+            (Some(at), n) if ended(at, n) => Attempt::All(n),
             (Some(_), 0) => Attempt::FalseEof,
             (Some(_), n) => Attempt::Prefix(n),
         },

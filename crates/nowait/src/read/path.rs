@@ -354,7 +354,9 @@ fn after_nowait(
     was_resident: bool,
 ) -> Start {
     let false_misses = handle.false_misses();
-    match attempt_of(handle.as_fd(), got, len, offset) {
+    match attempt_of(handle.as_fd(), got, len, offset, |at, n| {
+        has_ended(handle, at, n)
+    }) {
         Attempt::All(n) => {
             handle.nowait_read_worked();
             false_misses.worked();
@@ -480,7 +482,7 @@ fn in_caller(
 ) -> Start {
     match rw::preadv2(handle.as_fd(), space, offset, 0) {
         Ok(n) => match offset {
-            Some(at) if 0 < n && n < space.len() && !ended(handle.as_fd(), at, n) => {
+            Some(at) if 0 < n && n < space.len() && !has_ended(handle, at, n) => {
                 rest(n, false, Route::Ring)
             }
             _ => Start::Done(n, Provenance::of(n, origin)),
@@ -488,6 +490,11 @@ fn in_caller(
         Err(Errno::INTR) => rest(0, false, Route::Ring),
         Err(errno) => Start::Failed(errno),
     }
+}
+
+/// Returns true if a short read of `n` bytes has reached the end of the file.
+fn has_ended(handle: &Handle, offset: u64, n: usize) -> bool {
+    handle.ends_at(offset + n as u64) || ended(handle.as_fd(), offset, n)
 }
 
 fn rest(done: usize, missed: bool, route: Route) -> Start {

@@ -20,7 +20,7 @@ use crate::file::{OpenedToRead, hold_regular, open_cached_regular, open_held_reg
 use crate::kernel::filesystem::Filesystem;
 use crate::metadata::Metadata;
 use crate::read::to_end::{room, to_end};
-use crate::read::{Cached, cached_by_nowait};
+use crate::read::{Cached, cached_file};
 use crate::sys::Errno;
 use crate::sys::cast::to_usize;
 use crate::sys::reopen::Descriptors;
@@ -103,14 +103,13 @@ pub(super) fn cached(
         return Outcome::Not(path, Some(size));
     }
     // A read that fails would start readahead.
-    if keep_cache && lacks_pages(opened.as_fd(), size) {
+    if keep_cache && is_resident(opened.as_fd(), size) == Some(false) {
         return Outcome::Not(path, Some(size));
     }
     let Ok(mut bytes) = room(to_usize(size)) else {
         return Outcome::Not(path, Some(size));
     };
-    // The file has this size now: a read of all of it at once need not look for the end.
-    bytes.resize(to_usize(size), 0);
+    bytes.resize(to_usize(size) + 1, 0);
     let Some(n) = by_nowait(&opened, (&mut bytes[..]).into()) else {
         return Outcome::Not(path, Some(size));
     };
@@ -124,14 +123,21 @@ pub(super) fn cached(
 }
 
 /// Reads a file from its beginning until the memory is full or the file ends, if that does not wait for the device.
+/// At most one byte more is read than the file had when it was opened: a file that has more by now may be changing.
 pub(super) fn by_nowait(opened: &OpenedToRead, memory: UninitSlice<'_>) -> Option<usize> {
-    match cached_by_nowait(opened, memory, 0) {
+    let (size, filesystem) = (opened.metadata.len(), &opened.filesystem);
+    let memory = memory.first(to_usize(size).saturating_add(1));
+    let (len, in_memory) = (memory.len(), filesystem.is_memory());
+    match cached_file(opened, memory, size, in_memory) {
         Ok(Cached::All(n)) => {
-            opened.filesystem.nowait_read.worked();
-            Some(n)
+            // The kernel does not look at the flag if it is to read nothing.
+            if len > 0 && !in_memory {
+                filesystem.nowait_read.worked();
+            }
+            (n as u64 <= size).then_some(n)
         }
         Ok(Cached::Unsupported(_)) => {
-            opened.filesystem.nowait_read.refused_once();
+            filesystem.nowait_read.refused_once();
             None
         }
         _ => None,
@@ -219,10 +225,10 @@ impl Drop for UncachedFile<'_> {
     }
 }
 
-/// Returns true if the kernel reports that not all of the file is in the page cache.
-pub(super) fn lacks_pages(fd: BorrowedFd<'_>, size: u64) -> bool {
-    let resident = Probe::new(&fd).and_then(|probe| probe.is_resident(0, size));
-    resident.ok().and_then(Answer::known) == Some(false)
+/// Returns true if these first bytes of a file are in the page cache. `None` if the kernel does not report it.
+pub(super) fn is_resident(fd: BorrowedFd<'_>, len: u64) -> Option<bool> {
+    let resident = Probe::new(&fd).and_then(|probe| probe.is_resident(0, len));
+    resident.ok().and_then(Answer::known)
 }
 
 /// Opens a file for reading that [`hold_regular`] holds. With O_NONBLOCK, a read of a file of

@@ -3,11 +3,10 @@
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use super::contents::{NAME, by_nowait, failed, lacks_pages, open};
+use super::contents::{NAME, by_nowait, failed, is_resident, open};
 use crate::error::Result;
 use crate::file::{hold_regular, open_cached_regular};
 use crate::kernel::filesystem::Filesystem;
-use crate::policy::COPY_LIMIT;
 use crate::policy::mode::Mode;
 use crate::sys::cast::to_usize;
 use crate::sys::reopen::Descriptors;
@@ -17,17 +16,19 @@ use crate::sys::uninit_slice::UninitSlice;
 use rustix::fs::OFlags;
 
 /// Reads the regular file at a path from its beginning, until the memory is full, in the calling thread. `None` if it might
-/// wait: the path or the pages are not cached, or more than [`COPY_LIMIT`] bytes are to be read. Then have a
-/// worker call [`blocking_read_into`].
+/// wait: the path or the pages are not cached, or more than `limit` bytes are to be read, such as
+/// [`COPY_LIMIT`](crate::read::COPY_LIMIT). Then have a worker call [`blocking_read_into`].
 ///
 /// The number of bytes is less than the length of the memory only if the file ends there. So pass memory for one byte more
-/// than the file may have. In [`Mode::Strict`] the kernel is asked first if all bytes are cached.
+/// than the file may have. In [`Mode::Strict`] the kernel is asked first if the bytes are cached; `None` if it does not
+/// tell.
 ///
 /// ```
+/// use nowait::read::COPY_LIMIT;
 /// use nowait::read_files::{blocking_read_into, try_read_into_cached};
 /// let mut bytes = vec![0; 64 << 10];
 /// let path = "Cargo.toml".as_ref();
-/// let n = match try_read_into_cached(path, &mut bytes[..], nowait::Mode::Eager) {
+/// let n = match try_read_into_cached(path, &mut bytes[..], COPY_LIMIT, nowait::Mode::Eager) {
 ///     Some(read) => read?,
 ///     None => blocking_read_into(path, &mut bytes[..])?,
 /// };
@@ -41,6 +42,7 @@ use rustix::fs::OFlags;
 pub fn try_read_into_cached<'a>(
     path: &Path,
     memory: impl Into<UninitSlice<'a>>,
+    limit: usize,
     mode: Mode,
 ) -> Option<Result<usize>> {
     let memory = memory.into();
@@ -48,15 +50,15 @@ pub fn try_read_into_cached<'a>(
         Ok(opened) => opened,
         Err(errno) => return Some(Err(failed(path, errno))),
     };
-    let size = to_usize(opened.metadata.len());
-    if size.min(memory.len()) > COPY_LIMIT {
+    let len = to_usize(opened.metadata.len()).min(memory.len());
+    if len > limit {
         return None;
     }
-    if mode == Mode::Strict && lacks_pages(opened.as_fd(), size as u64) {
+    let asks = mode == Mode::Strict && !opened.filesystem.is_memory();
+    if asks && is_resident(opened.as_fd(), len as u64) != Some(true) {
         return None;
     }
-    // The file has this size now: a read of all of it at once need not look for the end.
-    by_nowait(&opened, memory.first(size)).map(Ok)
+    by_nowait(&opened, memory).map(Ok)
 }
 
 /// As [`try_read_into_cached`], whether the file is cached or not. Blocks.

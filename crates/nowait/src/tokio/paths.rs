@@ -114,16 +114,20 @@ async fn contents(path: &Path) -> io::Result<Option<Vec<u8>>> {
         if size > engine.policy().copy_limit {
             return Ok(None);
         }
-        let file = crate::File::of(opened.into_private_handle(), engine);
-        // The file had this size after it was opened: a read of all of it at once need not look for the end.
-        let done = file.read_at(Vec::with_capacity(size), 0).await;
+        let limit = engine.policy().copy_limit;
+        let handle = opened.into_private_handle().expecting_end(size as u64);
+        let file = crate::File::of(handle, engine);
+        // With one more byte the read is short at the end of the file.
+        let room = (size + 1).min(limit);
+        let done = file.read_at(Vec::with_capacity(room), 0).await;
         let Provenance {
             served_by, cached, ..
         } = done.provenance;
         let copied = (served_by == ServedBy::Caller).then_some(cached);
         let (n, bytes) = done.into_result().map_err(as_io)?;
-        // The file may have been written anew while the engine read it.
-        let is_whole = copied.is_some() || file.len().is_ok_and(|size| size == n as u64);
+        // The file may have been written anew while the engine read it, or may be longer now.
+        let is_whole = copied.is_some() && n < room;
+        let is_whole = is_whole || file.len().is_ok_and(|size| size == n as u64);
         Ok(is_whole.then_some((bytes, copied)))
     };
     let copied = |read: &io::Result<Option<(_, Option<usize>)>>| read.as_ref().ok()?.as_ref()?.1;

@@ -6,8 +6,10 @@ mod common {
     pub mod cache;
     pub mod children;
     pub mod files;
+    pub mod growing;
     pub mod limit;
     pub mod mounts;
+    pub mod nobody;
     pub mod open_paths;
     pub mod rig;
     pub mod wait;

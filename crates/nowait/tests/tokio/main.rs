@@ -8,6 +8,7 @@ mod common {
     pub mod children;
     pub mod files;
     pub mod forked;
+    pub mod growing;
     pub mod limit;
     pub mod mounts;
     pub mod old_container;

@@ -23,6 +23,7 @@ use slowdisk::Filesystem;
 
 use crate::common::backends::backends;
 use crate::common::files::scratch;
+use crate::common::growing;
 use crate::common::mounts::mounted;
 use crate::common::samples::bytes;
 
@@ -410,4 +411,23 @@ async fn a_string_is_unchanged_if_the_future_is_dropped() {
         .await;
     }
     assert_eq!(text, "text");
+}
+
+#[test]
+fn a_file_that_becomes_longer_is_not_returned_in_part() {
+    let mount = mounted!(Filesystem::Xfs);
+    let runtime = ::tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.build().unwrap();
+    growing::check(mount.path(), |path| {
+        Some(runtime.block_on(nowait::tokio::read(path)).unwrap())
+    });
+    growing::check(mount.path(), |path| {
+        let read = async {
+            let mut bytes = Vec::new();
+            let mut file = File::open(path).await.unwrap();
+            file.read_to_end(&mut bytes).await.unwrap();
+            bytes
+        };
+        Some(runtime.block_on(read))
+    });
 }
