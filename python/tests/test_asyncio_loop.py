@@ -7,7 +7,9 @@ import contextlib
 import errno
 import gc
 import os
+import random
 import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -630,6 +632,39 @@ def test_functions(disk, run):
         assert (caught.value.filename, caught.value.filename2) == (disk / "b", disk / "c")
 
     run(main())
+
+
+def test_a_reader_of_two_loops_in_two_threads_returns_each_byte_once(disk):
+    path = disk / "file"
+    path.write_bytes(random.randbytes(48_000))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(300):
+            file = asyncio.run(opened(path))
+            start = threading.Barrier(2)
+
+            def pieces(read, found):
+                async def main():
+                    start.wait()
+                    while piece := await read():
+                        found.append(piece)
+
+                asyncio.run(main())
+
+            small, large = [], []
+            small_pieces = threading.Thread(target=pieces, args=(lambda: file.read1(400), small))
+            small_pieces.start()
+            pieces(file.read, large)
+            small_pieces.join()
+            assert sum(map(len, small + large)) == 48_000
+            asyncio.run(file.close())
+    finally:
+        sys.setswitchinterval(interval)
+
+
+async def opened(path):
+    return await asyncio_files.open(path, "rb")
 
 
 def test_scandir(disk, run, monkeypatch):

@@ -63,7 +63,7 @@ pub struct Args {
 pub const AFTER: &str = "\
 Contenders take turns within each round. Each turn has a new store. Ratios are those of nowait to LocalFileSystem, taken
 within rounds. A turn of a cold work reads each range of the object once, a turn of `list` is one list, and the others
-take --seconds. `threads` are those of the runtime, which has 2, or 4 for tiles, and those that the turn has started beside. An operation of `ranges-8K-100` reads 100 ranges of 8 KiB by one call of get_ranges. Only the objects of the
+take --seconds. `threads` are those of the runtime, which has 2, or 4 for tiles, and those of the store. The threads of the process's engine count in each turn of nowait. An operation of `ranges-8K-100` reads 100 ranges of 8 KiB by one call of get_ranges. Only the objects of the
 list lie on the slow disk. nowait-mapped has the budget of the process for locked memory.
 Eight bytes of each range are checked; a wrong byte ends the bench.
 Ctrl-C prints what was measured and removes what was made; a second one ends the program at once, and what was made
@@ -90,6 +90,7 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         Group::new(work.word(), parameters, work, names.clone())
     };
     let groups: Vec<_> = works.into_iter().map(group).collect();
+    let at_first = turn::threads();
     let cells = bench.play(&groups, |group, name: &Name, number| {
         ground.make_ready(group.work)?;
         if bench.stop.asked() {
@@ -100,6 +101,7 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
             ground: &ground,
             seconds: args.timed.seconds,
             seed: args.timed.rounds.seed_of(number),
+            at_first,
             stop: &bench.stop,
         };
         let round = turn.take(*name)?;

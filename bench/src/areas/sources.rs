@@ -12,7 +12,9 @@ use nowait::Walk;
 use nowait_cli::problem::Problem;
 use nowait_cli::stop::Stop;
 use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use serde_json::json;
+use tokio::runtime::Runtime;
 
 use crate::harness::bench::{Bench, Group};
 use crate::harness::contender::{Contenders, Fit, Named, Word};
@@ -87,32 +89,49 @@ struct Work {
     is_cold: bool,
 }
 
+/// The threads of a contender. They are started before the time begins.
+enum Threads {
+    OfTheEngine,
+    Runtime(Runtime),
+    Pool(ThreadPool),
+}
+
 impl Work {
+    fn threads(&self, name: Name) -> io::Result<Threads> {
+        Ok(match name {
+            Name::ReadFiles => Threads::OfTheEngine,
+            Name::Tokio => Threads::Runtime(
+                tokio::runtime::Builder::new_multi_thread()
+                    .worker_threads(THREADS)
+                    .enable_all()
+                    .build()?,
+            ),
+            Name::Rayon => {
+                let threads = if self.is_cold { TASKS } else { 0 };
+                let pool = ThreadPoolBuilder::new().num_threads(threads).build();
+                Threads::Pool(pool.map_err(io::Error::other)?)
+            }
+        })
+    }
+
     /// Reads all files once. Returns their bytes.
-    fn read(&self, name: Name) -> io::Result<u64> {
-        match name {
-            Name::ReadFiles => {
+    fn read(&self, by: &Threads) -> io::Result<u64> {
+        match by {
+            Threads::OfTheEngine => {
                 let sizes = nowait::read_files(&self.paths[..]).map(|file| Ok(file?.bytes().len()));
                 sizes
                     .map(|size: io::Result<usize>| size.map(|size| size as u64))
                     .sum()
             }
-            Name::Tokio => self.by_tasks(),
-            Name::Rayon => {
-                let threads = if self.is_cold { TASKS } else { 0 };
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+            Threads::Runtime(runtime) => self.by_tasks(runtime),
+            Threads::Pool(pool) => {
                 let size = |path: &PathBuf| Ok(std::fs::read(path)?.len() as u64);
-                let sum = || self.paths.par_iter().map(size).sum();
-                pool.map_err(io::Error::other)?.install(sum)
+                pool.install(|| self.paths.par_iter().map(size).sum())
             }
         }
     }
 
-    fn by_tasks(&self) -> io::Result<u64> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(THREADS)
-            .enable_all()
-            .build()?;
+    fn by_tasks(&self, runtime: &Runtime) -> io::Result<u64> {
         let next = Arc::new(AtomicUsize::new(0));
         let tasks: Vec<_> = (0..TASKS)
             .map(|_| {
@@ -185,13 +204,16 @@ pub fn run(args: &Args, stop: Stop) -> Result<ExitCode, Problem> {
         let work = &group.work;
         match work.is_cold {
             true => directory.make_cold(count, bytes, "it needs root")?,
-            false => drop(work.read(Name::Rayon)?),
+            false => drop(work.read(&work.threads(Name::Rayon)?)?),
         }
+        let threads = work.threads(*name)?;
         if bench.stop.asked() {
             return Ok(None);
         }
         let (before, begin) = (Usage::of_self(), Instant::now());
-        let read = work.read(*name).map_err(|e| Problem::of(name.word(), e))?;
+        let read = work
+            .read(&threads)
+            .map_err(|e| Problem::of(name.word(), e))?;
         let seconds = begin.elapsed().as_secs_f64();
         if read != work.bytes {
             let expected = work.bytes;

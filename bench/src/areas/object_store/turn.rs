@@ -16,7 +16,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use super::contender::Name;
 use super::ground::Ground;
 use super::work::Work;
-use crate::harness::contender::Word;
+use crate::harness::contender::{Named, Word};
 use crate::harness::percentiles::{Percentiles, histogram, nanoseconds};
 use crate::harness::round::Round;
 use crate::harness::usage::Usage;
@@ -28,6 +28,8 @@ pub struct Turn<'a> {
     pub ground: &'a Ground,
     pub seconds: f64,
     pub seed: u64,
+    /// The threads of the process before its first turn.
+    pub at_first: u64,
     pub stop: &'a Stop,
 }
 
@@ -50,9 +52,13 @@ struct Tasks {
 }
 
 /// The threads of this process.
-fn threads() -> u64 {
+pub fn threads() -> u64 {
     std::fs::read_dir("/proc/self/task").map_or(0, |tasks| tasks.count() as u64)
 }
+
+/// The time after which an idle thread of an engine has ended, and the threads that an engine keeps.
+const IDLE: Duration = Duration::from_secs(6);
+const KEPT: u64 = 3;
 
 /// An operation in this number is compared with the file.
 const CHECKED: u64 = 64;
@@ -61,7 +67,7 @@ impl Turn<'_> {
     /// Runs the work with a new store, and counts its operations.
     pub fn take(&self, name: Name) -> Result<Round, Problem> {
         let failed = |e: String| Problem::Failed(format!("{}: {e}", name.word()));
-        let others = threads();
+        let others = self.others(name);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(self.work.threads())
             .enable_all()
@@ -84,6 +90,19 @@ impl Turn<'_> {
         round.lat_us = latencies;
         round.threads = Some(threads().saturating_sub(others));
         Ok(round)
+    }
+
+    /// The threads that are not those of the turn. The engine of the process, which all stores of nowait use, keeps some of its
+    /// threads from one turn to the next.
+    fn others(&self, name: Name) -> u64 {
+        if !name.is_ours() {
+            return threads();
+        }
+        let begin = Instant::now();
+        while threads() > self.at_first + KEPT && begin.elapsed() < IDLE && !self.stop.asked() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        self.at_first
     }
 
     /// Lists the objects once.

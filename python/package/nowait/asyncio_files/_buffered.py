@@ -111,13 +111,17 @@ class Reader(File[Data]):
 
     def _small_rest(self) -> bytes | None:
         """The bytes up to the end of the file, and moves the position there. None if they are not cached, or many, or
-        if something is buffered."""
+        if something is buffered. It is the caller's turn."""
         if self._at < len(self._buffer):
             return None
         self._check()
         position = self._position()
         rest = self.try_read_at(position, SMALL)
-        if rest is None or len(rest) == SMALL:
+        if rest is None:
+            return None
+        if len(rest) == SMALL:
+            # The rest of the file follows.
+            self._buffer, self._offset, self._at = rest, position, 0
             return None
         self._forget(position + len(rest))
         return rest

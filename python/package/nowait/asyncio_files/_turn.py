@@ -67,7 +67,8 @@ class Turns:
 
     def end_at_once(self) -> None:
         self._lock.release()
-        self._next()
+        if self._waiting:
+            self._next()
 
     def wait(self, turn: Turn, future: asyncio.Future[None]) -> None:
         self._waiting.append((turn, future))
