@@ -715,7 +715,7 @@ int nw_engine_feature(const struct nw_engine *engine,
 
 /*
  Opens the regular file at `path`, reads it from its beginning until `len` bytes are read or it ends, and closes it. If
- path and pages are cached, the calling thread does it, for at most 256 KiB. Otherwise one worker does all of it. Returns
+ path and pages are cached, the calling thread does it, up to the engine's `copy_limit`. Otherwise one worker does all of it. Returns
  NW_DONE, NW_QUEUED or NW_FULL, or −errno if a pointer is null or `len` is too large. The result is the number of bytes: the
  file is whole if they are fewer than `len`. See nw_read_file(3).
  */
