@@ -7,7 +7,7 @@ arm64 := aarch64-unknown-linux-gnu
 # mkfs(8) and its like, which the PATH of a Debian user lacks.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: help demo demo-serve build install uninstall deb test-packages package test soak check semver-checks book minimal-versions model report python wheel bench-capi bench-nginx bench-parts bench-tokio bench-smoke instructions fuzz sanitizers \
+.PHONY: help demo demo-serve build install uninstall deb test-packages package test soak check semver-checks book minimal-versions model report python wheel test-wheel bench-capi bench-nginx bench-parts bench-tokio bench-smoke instructions fuzz sanitizers \
 	sanitizers-short sanitizers-address test-kernels test-kernels-short test-kernels-capi test-cgroup2 test-arm64 test-iopoll test-powercut test-powercut-short test-suites test-suites-short clean
 
 help: ## this list
@@ -22,7 +22,7 @@ demo-serve: ## a file server that shows its latencies in a browser, beside those
 	cargo build --release -p nowait-examples --bin serve
 	$(target)/release/serve --http --listen $(or $(LISTEN),127.0.0.1:8080) --demo $(target)/demo-serve
 
-build: ## the program, the POSIX AIO library and the C library, as they are installed
+build: ## the program, the POSIX AIO library and the C library, as they are installed: 5 minutes
 	cargo build --release -p nowait-cli -p nowait-ahead -p nowait-aio -p nowait-capi
 	scripts/preload-directory.sh $(target)/release libnowait_aio.so
 	scripts/notices.sh >$(target)/release/THIRD-PARTY-NOTICES
@@ -33,11 +33,13 @@ install: ## what `make build` has built, manual pages, completions, licences: PR
 uninstall: ## removes what `make install` has installed, with the same PREFIX, LIBDIR and DESTDIR
 	scripts/uninstall.sh $(or $(PREFIX),/usr/local) $(LIBDIR)
 
-deb: ## Debian packages of HEAD in target/deb, checked with lintian
-	scripts/install-deps.sh --packages
+deb: ## Debian packages of HEAD in target/deb, checked with lintian: 6 minutes
+	scripts/install-deps.sh --check --packages
 	scripts/build-deb.sh
 
-test-packages: deb ## the packages installed, tried and purged in a small Debian 12: 3 minutes, needs root
+test-packages: ## the packages built, and installed, tried and purged in a small Debian 12: 9 minutes, needs root
+	scripts/install-deps.sh --packages
+	$(MAKE) deb
 	scripts/test-packages.sh
 
 package: ## the crates as they are published, built from their packages: 2 minutes
@@ -101,16 +103,19 @@ python: ## the Python package, built and tested in a virtual environment: 2 minu
 	cargo clippy --manifest-path python/Cargo.toml --target-dir $(target)/python -- -D warnings
 	CARGO_TARGET_DIR=$(abspath $(target)) scripts/test-python.sh
 
-wheel: ## the Python wheel in target/wheels, optimised, installed and tested in a fresh environment (PYTHON=python3.13)
-	scripts/install-deps.sh --python
+wheel: ## the Python wheel in target/wheels, optimised: 8 minutes (PYTHON=python3.13)
 	cargo build --release -p nowait-cli -p nowait-ahead -p nowait-aio
 	scripts/python-data.sh $(target)/release python/nowait.data
 	rm -rf $(target)/wheels
-	python3 -m venv $(target)/maturin
+	$(or $(PYTHON),python3) -m venv $(target)/maturin
 	$(target)/maturin/bin/pip install --quiet 'maturin>=1.9,<2'
 	@# glibc 2.35 is the oldest version that has all functions of the standard library's unwinder here.
 	$(target)/maturin/bin/maturin build --release --manifest-path python/Cargo.toml --compatibility manylinux_2_35 \
 		--target-dir $(target)/python --out $(target)/wheels
+	@ls $(target)/wheels/*.whl
+
+test-wheel: wheel ## the wheel installed in a fresh environment, and all tests of the package: 12 minutes (PYTHON=python3.13)
+	scripts/install-deps.sh --python
 	scripts/test-python.sh --wheel $(target)/wheels/*.whl
 
 bench-tokio: ## nowait for tokio beside tokio::fs, tokio-uring, compio and more: 10 minutes (ARGS=--help)

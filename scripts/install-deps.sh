@@ -5,8 +5,9 @@ set -euo pipefail
 usage() {
     cat <<'USAGE'
 usage: scripts/install-deps.sh [--kernels] [--servers] [--packages] [--suites] [--arm64] [--python] [--peers] [--samba] [--strict]
+       scripts/install-deps.sh --check OPTION...
 
-Installs the missing programs that the build and the tests call.
+Installs the missing programs that the build and the tests call. Prints the packages before.
 
   --kernels   also install the programs for scripts that boot guests (QEMU, busybox, nbdkit, ...)
   --servers   also install nginx and its sources, for nowait-bench server and the nginx module; Debian
@@ -18,6 +19,7 @@ Installs the missing programs that the build and the tests call.
   --peers     also install the newest bfs, fd, dust, pdu and liburing, for nowait-bench, in target/peers
   --samba     also install Samba, smbtorture and what the scripts for the Samba module need; Debian starts Samba as a service
   --strict    fail if a program is still missing at the end (default: warn)
+  --check     install nothing: fail if a program of the other options is missing, and print how to install it
 USAGE
 }
 
@@ -124,6 +126,8 @@ samba_needs=(
 
 strict=
 peers=
+check=
+asked=$*
 while (($#)); do
     case $1 in
         --kernels)
@@ -144,6 +148,7 @@ while (($#)); do
         --peers) peers=1; needs+=("make make" "c++ g++" "dpkg-source dpkg-dev") ;;
         --samba) needs+=("${samba_needs[@]}") ;;
         --strict) strict=1 ;;
+        --check) check=1; needs=() ;;
         -h | --help) usage; exit 0 ;;
         *) usage >&2; exit 2 ;;
     esac
@@ -168,6 +173,11 @@ finish() {
 mapfile -t missing < <(missing_programs)
 if ((${#missing[@]} == 0)); then
     finish
+fi
+
+if [[ $check ]]; then
+    echo "missing: $(printf '%s\n' "${missing[@]}" | cut -d' ' -f1 | paste -sd' '); first: scripts/install-deps.sh${asked#--check}" >&2
+    exit 1
 fi
 
 as_root=()

@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-usage: contrib/samba/build.sh [--suite SUITE | --library DIR]
+usage: contrib/samba/build.sh [--install] [--suite SUITE | --library DIR]
 
 Builds, in target/samba/modules (or target/samba/SUITE):
 
@@ -13,17 +13,19 @@ Builds, in target/samba/modules (or target/samba/SUITE):
 
 A module fits one version of samba alone, the one that is installed. Its sources come from Debian, with apt-get source.
 They are configured with Debian's options; then the generated headers are built, not Samba itself: 3 minutes. Sources
-and headers are kept in target/samba for the next run. Installs the packages that the build needs. Needs root.
+and headers are kept in target/samba for the next run. Prints which packages are missing, and how to install them. Needs root.
 
+  --install      install the packages that the build needs
   --suite SUITE  build in a chroot of this Debian suite (bookworm, trixie), made with mmdebstrap in
                  target/samba/SUITE.root
   --library DIR  the directory of libnowait.so (default: target/capi, made with scripts/link-c.sh)
 USAGE
 }
 
-suite='' library=''
+suite='' library='' install=''
 while (($#)); do
     case $1 in
+        --install) install=1 ;;
         --suite) suite=${2:?}; shift ;;
         --library) library=$(realpath "${2:?}"); shift ;;
         -h | --help) usage; exit 0 ;;
@@ -52,7 +54,7 @@ if [[ $suite ]]; then
     cp -r contrib "$root/nowait"
     cp -r crates/nowait-capi/include "$root/nowait/crates/nowait-capi"
     cp "$library"/libnowait.so* "$root/nowait/library"
-    chroot "$root" /nowait/contrib/samba/build.sh --library /nowait/library
+    chroot "$root" /nowait/contrib/samba/build.sh --install --library /nowait/library
     mkdir -p "$samba/$suite"
     cp "$root"/nowait/target/samba/modules/*.so "$samba/$suite"
     exit
@@ -69,6 +71,11 @@ for package in "${packages[@]}"; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
 done
 if ((${#missing[@]})); then
+    if [[ ! $install ]]; then
+        echo "build-samba: packages are missing; first: apt-get install --no-install-recommends ${missing[*]}" >&2
+        exit 1
+    fi
+    echo "build-samba: installing ${missing[*]}"
     apt-get -qq update
     DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}" >"$samba/install.log"
 fi
