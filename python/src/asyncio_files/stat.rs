@@ -2,7 +2,6 @@
 
 use nowait::Engine;
 use nowait::op::Statx;
-use pyo3::exceptions::PyRuntimeError;
 
 use super::in_engine::EngineRequest;
 use super::operation::{Arguments, Request};
@@ -13,14 +12,12 @@ use crate::stat_result::stat_result;
 pub fn stat_request(statx: Statx, filename: Arguments) -> impl Request + 'static {
     let stat = async move |engine: Engine| {
         if let Some(cached) = statx.try_cached() {
-            return cached.map(Some);
+            return cached;
         }
-        let stat = engine.run(statx).await;
-        stat.result.map(|_| stat.op.metadata())
+        engine.spawn_blocking(move || statx.blocking()).await?
     };
     EngineRequest::new(filename, stat, |py, kept, stat| {
         let metadata = stat.map_err(|error| library_error(py, &error, &kept.path(py)))?;
-        let missing = || PyRuntimeError::new_err("statx returned no metadata");
-        stat_result(py, &metadata.ok_or_else(missing)?)
+        stat_result(py, &metadata)
     })
 }

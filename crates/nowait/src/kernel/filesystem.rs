@@ -19,19 +19,20 @@ pub struct Filesystem {
     pub(crate) nowait_write: SupportCell,
     rotating: OnceBox<Option<bool>>,
     max_readahead: OnceBox<u64>,
-    /// The mounts on which files of this filesystem were opened.
+    /// The mounts on which files of this filesystem were opened, or asked for their metadata.
     mounts: [KnownMount; 16],
     /// The number of mounts that were added to `mounts`.
     next_mount: AtomicUsize,
 }
 
-/// The ID of a mount. No mount has the ID 0, and none has the highest bit: that is set for a mount of overlayfs whose
-/// files [open at once](overlay::opens_at_once).
+/// The ID of a mount. No mount has the ID 0, and none has the two highest bits. The highest is set for a mount of overlayfs
+/// whose files [open at once](overlay::opens_at_once), the other for a mount on which no file was opened.
 #[derive(Debug, Default)]
 struct KnownMount(AtomicU64);
 
 impl KnownMount {
     const OVERLAY_AT_ONCE: u64 = 1 << 63;
+    const NOT_OPENED: u64 = 1 << 62;
 
     fn set(&self, id: u64, is_overlay_at_once: bool) {
         let bit = if is_overlay_at_once {
@@ -40,6 +41,14 @@ impl KnownMount {
             0
         };
         self.0.store(id | bit, Relaxed);
+    }
+
+    fn set_not_opened(&self, id: u64) {
+        self.0.store(id | Self::NOT_OPENED, Relaxed);
+    }
+
+    fn is_not_opened(&self, id: u64) -> bool {
+        self.0.load(Relaxed) == id | Self::NOT_OPENED
     }
 
     fn is(&self, id: u64) -> bool {

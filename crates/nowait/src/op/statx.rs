@@ -3,7 +3,7 @@
 
 use std::ffi::CString;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use io_uring::{opcode, squeue, types};
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
@@ -15,6 +15,7 @@ use crate::kernel::filesystem::Filesystem;
 use crate::metadata::{Metadata, StatxMask};
 use crate::sys::Errno;
 use crate::sys::resolve::resolve_cached;
+use crate::sys::retry;
 use crate::sys::stat::known;
 
 /// Gets a file's metadata: statx(2) (Linux 4.11).
@@ -66,12 +67,38 @@ impl Statx {
         self
     }
 
+    /// Makes the call. Blocks. Later calls of [`try_cached`](Statx::try_cached) on the same mount are answered, if its
+    /// filesystem answers from memory (Linux 6.8).
+    ///
+    /// ```
+    /// use nowait::{StatxMask, op::Statx};
+    /// let size = || Statx::new(c"Cargo.toml".into(), 0, StatxMask::SIZE);
+    /// assert!(size().blocking()?.len() > 0);
+    /// # Ok::<(), nowait::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of statx(2).
+    pub fn blocking(mut self) -> Result<Metadata> {
+        let failed = |errno| Error::os(Self::NAME, errno);
+        retry::interrupted(|| self.run()).map_err(failed)?;
+        self.0.filled = true;
+        if self.is_by_path()
+            && let Ok(found) = self.resolve_cached()
+            && let Ok(file) = known(found.as_fd())
+        {
+            Filesystem::remember_for_stat(found.as_fd(), &file);
+        }
+        self.metadata().ok_or(failed(Errno::IO))
+    }
+
     /// Makes the call in the calling thread, if that does not block. `None` if it might: the path is
     /// not cached (`RESOLVE_CACHED`, openat2(2), Linux 5.12), the filesystem may ask a device or a
     /// server, or the flags have `AT_STATX_FORCE_SYNC`. Then an engine makes it.
     ///
     /// ext4, xfs and f2fs answer from memory after a file on them was opened. btrfs and tmpfs do, too,
-    /// and overlayfs if its layers are local. By path that needs Linux 6.8.
+    /// and overlayfs if its layers are local. By path that needs Linux 6.8, where a call of
+    /// [`blocking`](Statx::blocking) is as good as an open.
     ///
     /// # Errors
     /// ENOENT, if the kernel's cache of names says so; the errors of statx(2) of an open file.
@@ -104,18 +131,23 @@ impl Statx {
                     && known(open.as_fd()).is_ok_and(|file| file.looks_local));
             return at_once.then(|| statx(open.as_fd()));
         }
-        let follow = match inner.flags.contains(AtFlags::SYMLINK_NOFOLLOW) {
-            true => OFlags::NOFOLLOW,
-            false => OFlags::empty(),
-        };
-        let directory = directory(inner.at.as_ref());
-        let found = match resolve_cached(directory, &inner.path, OFlags::PATH | follow) {
+        let found = match self.resolve_cached() {
             Ok(found) => found,
             Err(Errno::NOENT) => return Some(Err(failed(Errno::NOENT))),
             Err(_) => return None,
         };
         let file = known(found.as_fd()).ok()?;
         Filesystem::stats_in_memory(&file).then(|| statx(found.as_fd()))
+    }
+
+    /// The file at its path, opened with O_PATH, if the kernel has the path in memory.
+    fn resolve_cached(&self) -> std::result::Result<OwnedFd, Errno> {
+        let follow = match self.0.flags.contains(AtFlags::SYMLINK_NOFOLLOW) {
+            true => OFlags::NOFOLLOW,
+            false => OFlags::empty(),
+        };
+        let directory = directory(self.0.at.as_ref());
+        resolve_cached(directory, &self.0.path, OFlags::PATH | follow)
     }
 
     /// The metadata, if the operation succeeded.

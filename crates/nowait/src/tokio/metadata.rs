@@ -105,7 +105,24 @@ fn find(
     };
     let known = known(file.as_fd()).ok()?;
     // The standard library's fstat(2) of a file of overlayfs asks its lower layer, too.
-    Filesystem::opens_at_once(&known).then_some(Ok((file, known)))
+    Filesystem::fstats_in_memory(&known).then_some(Ok((file, known)))
+}
+
+/// Records the filesystem of a path, and of the target of a link, after a worker has asked for the metadata: the kernel has
+/// the path in memory then.
+pub(super) fn remember(path: &Path) {
+    for follow in [OFlags::empty(), OFlags::NOFOLLOW] {
+        if let Ok(file) = resolve_cached(CWD, path, OFlags::PATH | follow) {
+            remember_file(&file);
+        }
+    }
+}
+
+/// Records the filesystem of a file that is open with O_PATH.
+pub(super) fn remember_file(file: &OwnedFd) {
+    if let Ok(known) = known(file.as_fd()) {
+        Filesystem::remember_for_stat(file.as_fd(), &known);
+    }
 }
 
 fn of(file: &OwnedFd) -> io::Result<Metadata> {

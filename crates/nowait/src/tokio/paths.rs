@@ -8,8 +8,6 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::CWD;
-
 use super::budget::in_turn;
 use super::error::as_io;
 use super::metadata::{self, at_once};
@@ -95,9 +93,14 @@ async fn ask<T: Send + 'static>(
     in_caller: impl FnOnce(&Path) -> Option<io::Result<T>>,
     in_worker: fn(&Path) -> io::Result<T>,
 ) -> io::Result<T> {
+    let ask = move |path: &Path| {
+        let answer = in_worker(path);
+        metadata::remember(path);
+        answer
+    };
     match at_once(|| in_caller(path)).await {
         Some(answer) => answer,
-        None => about(path, in_worker).await,
+        None => about(path, ask).await,
     }
 }
 
@@ -202,7 +205,8 @@ pub async fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::Re
 ///
 /// The result is ready at the first poll if the path is cached, on a filesystem of type ext4, xfs or
 /// f2fs on which a file was opened before. Since Linux 6.8 it is on btrfs and tmpfs, too, and on
-/// overlayfs, if its layers are local.
+/// overlayfs, if its layers are local; and it is enough that a file was asked for its metadata before, except on
+/// overlayfs.
 ///
 /// # Errors
 /// The errors of [`std::fs::metadata`].
@@ -262,10 +266,7 @@ pub async fn statx(path: impl AsRef<Path>, fields: StatxMask) -> io::Result<crat
     let statx = Statx::new(name, 0, fields);
     match at_once(|| statx.try_cached().map(|it| it.map_err(as_io))).await {
         Some(metadata) => metadata,
-        None => {
-            let ask = move |path: &Path| crate::Metadata::statx(CWD, path, 0, fields);
-            about(path, move |path| ask(path).map_err(as_io)).await
-        }
+        None => about(path, move |_| statx.blocking().map_err(as_io)).await,
     }
 }
 

@@ -138,6 +138,7 @@ impl DirEntry {
             // directory descriptor.
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let entry = rustix::fs::openat(&directory, &name, flags, Mode::empty())?;
+            metadata::remember_file(&entry);
             sys::stat::as_std(entry.as_fd(), std::fs::File::metadata)
         };
         on_worker(&Engine::process()?, None, call).await

@@ -14,3 +14,11 @@ macro_rules! mounted {
     }};
 }
 pub(crate) use mounted;
+
+/// Returns true if statx(2) tells the ID of a mount that is not used again (Linux 6.8).
+#[allow(dead_code, reason = "each test binary uses a part of it")]
+pub fn mounts_have_unique_ids() -> bool {
+    let unique = nowait::StatxMask::from_bits_retain(0x4000);
+    let root = nowait::Metadata::statx(rustix::fs::CWD, "/", 0, unique).expect("statx");
+    root.has(unique)
+}

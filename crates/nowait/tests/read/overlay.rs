@@ -13,13 +13,14 @@ use std::process::Command;
 use nowait::engine::{Backend, Options};
 use nowait::op::Statx;
 use nowait::residency::{Answer, Probe, Reason, Residency, residency};
-use nowait::{BufResult, Engine, File, Handle, Metadata, Mode, OpenOptions, ServedBy, StatxMask};
+use nowait::{BufResult, Engine, File, Handle, Mode, OpenOptions, ServedBy, StatxMask};
 use rustix::mount::{MountFlags, UnmountFlags};
 use slowdisk::{Filesystem, TestMount, TestMountBuilder};
 
 use crate::common::backends::backends;
 use crate::common::children::{in_child_by, role, this_program};
 use crate::common::limit::Limit;
+use crate::common::mounts::mounts_have_unique_ids;
 use crate::common::samples::{Sample, bytes};
 
 /// An overlay with one file in its lower layer, on an ext4.
@@ -442,13 +443,6 @@ fn residency_is_unknown_where_proc_is_not_mounted() {
     command.arg(this_program());
     command.env("NOWAIT_TEST_FILE", &sample.path);
     in_child_by(command, "without /proc");
-}
-
-/// Returns true if statx(2) tells the ID of a mount that is not used again (Linux 6.8).
-fn mounts_have_unique_ids() -> bool {
-    let unique = StatxMask::from_bits_retain(0x4000);
-    let root = Metadata::statx(rustix::fs::CWD, "/", 0, unique).expect("statx");
-    root.has(unique)
 }
 
 /// Asks for metadata in the calling thread, and compares it with that of the standard library. `None`

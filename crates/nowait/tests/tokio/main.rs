@@ -31,4 +31,5 @@ mod ours;
 mod paused_clock;
 mod position;
 mod read_to_end;
+mod stat_only;
 mod surface;

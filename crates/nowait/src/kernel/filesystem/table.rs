@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use nowait_residency::magic;
 
-use super::{Filesystem, overlay};
+use super::{Filesystem, KnownMount, overlay};
 use crate::sys::Errno;
 use crate::sys::process::PerProcess;
 use crate::sys::stat::{self, FilesystemId, Known};
@@ -88,6 +88,21 @@ impl Filesystem {
             || (rustix::fs::major(file.device) != 0 && !Filesystem::opens_at_once(file));
         if is_useful {
             let _ = Filesystem::of(fd, file);
+        }
+    }
+
+    /// Records the filesystem of a file, so that the metadata of its other files is asked for at once. The descriptor may be
+    /// one of O_PATH: the first open of a file may write, and stays that of a worker. Needs Linux 6.8. Called by workers.
+    pub(crate) fn remember_for_stat(fd: BorrowedFd<'_>, file: &Known) {
+        // fstatfs(2) of other files may ask a server.
+        let Some(mount) = file.mount.filter(|_| file.looks_local) else {
+            return;
+        };
+        if Filesystem::stats_in_memory(file) {
+            return;
+        }
+        if let Ok((id, _)) = stat::filesystem(fd, file) {
+            Filesystem::with_id(id).next_place().set_not_opened(mount);
         }
     }
 
@@ -171,27 +186,49 @@ impl Filesystem {
     ///
     /// A mount of overlayfs is known by its ID alone.
     pub(crate) fn stats_in_memory(file: &Known) -> bool {
-        if Filesystem::opens_at_once(file) {
+        if Filesystem::fstats_in_memory(file) {
             return true;
         }
         let Some(mount) = file.mount.filter(|_| file.looks_local) else {
             return false;
         };
-        find(|fs| fs.is_overlay() && fs.has_mount(mount)).is_some()
+        let is_it = |fs: &Filesystem| fs.has_mount(mount) || fs.has_mount_not_opened(mount);
+        find(|fs| fs.is_overlay() && is_it(fs)).is_some()
+    }
+
+    /// Returns true if fstat(2) of this file, which may be open with O_PATH, waits for nothing. overlayfs asks a lower layer,
+    /// too.
+    pub(crate) fn fstats_in_memory(file: &Known) -> bool {
+        let is_it = |fs: &Filesystem, mount| {
+            fs.device() == file.device && fs.is_at_once() && fs.has_mount_not_opened(mount)
+        };
+        Filesystem::opens_at_once(file)
+            || file
+                .mount
+                .is_some_and(|mount| find(|fs| is_it(fs, mount)).is_some())
     }
 
     /// Keeps the ID of the mount of an open file.
     fn learn_mount(&self, fd: BorrowedFd<'_>, mount: Option<u64>) {
         if let Some(mount) = mount.filter(|mount| !self.has_mount(*mount)) {
             let at_once = self.is_overlay() && overlay::opens_at_once(fd, self.device());
-            // Two threads may take the same place. The next open file of that mount takes another.
-            let place = self.next_mount.fetch_add(1, Relaxed) % self.mounts.len();
-            self.mounts[place].set(mount, at_once);
+            self.next_place().set(mount, at_once);
         }
+    }
+
+    /// The place for another mount. Two threads may take the same one. The next file of that mount takes another.
+    fn next_place(&self) -> &KnownMount {
+        let place = self.next_mount.fetch_add(1, Relaxed) % self.mounts.len();
+        &self.mounts[place]
     }
 
     fn has_mount(&self, mount: u64) -> bool {
         self.mounts.iter().any(|known| known.is(mount))
+    }
+
+    /// Returns true if files of this mount were asked for their metadata.
+    fn has_mount_not_opened(&self, mount: u64) -> bool {
+        self.mounts.iter().any(|known| known.is_not_opened(mount))
     }
 
     fn is_at_once(&self) -> bool {
