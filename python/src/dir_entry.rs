@@ -11,7 +11,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyType};
-use rustix::fs::CWD;
+use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::error::library_error;
 use crate::hang;
@@ -23,6 +23,8 @@ pub struct Directory {
     fd: Option<OwnedFd>,
     /// The path with a slash at its end, or nothing.
     prefix: Vec<u8>,
+    /// The length of the path as it was given.
+    path_len: usize,
     /// True if names and paths are `bytes`.
     bytes: bool,
 }
@@ -37,6 +39,7 @@ impl Directory {
         Directory {
             fd: None,
             prefix,
+            path_len: path.len(),
             bytes,
         }
     }
@@ -46,16 +49,22 @@ impl Directory {
         Directory {
             fd: Some(fd),
             prefix: Vec::new(),
+            path_len: 0,
             bytes: false,
         }
     }
 
     /// Begins to list it. Blocks.
     pub fn open(&self, options: &scan::Options) -> nowait::Result<Scan> {
-        match &self.fd {
-            // Opening it again leaves the descriptor's position as it is.
-            Some(fd) => options.blocking_open(format!("/proc/self/fd/{}", fd.as_raw_fd())),
-            None => options.blocking_open(OsStr::from_bytes(&self.prefix)),
+        let Some(fd) = &self.fd else {
+            return options.blocking_open(OsStr::from_bytes(&self.prefix[..self.path_len]));
+        };
+        // Opening it again leaves the descriptor's position as it is.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match rustix::fs::openat(fd, c".", flags, Mode::empty()) {
+            Ok(own) => options.from_fd(own),
+            // The directory was removed, or may be read and not searched.
+            Err(_) => options.blocking_open(format!("/proc/self/fd/{}", fd.as_raw_fd())),
         }
     }
 

@@ -663,6 +663,39 @@ def test_a_reader_of_two_loops_in_two_threads_returns_each_byte_once(disk):
         sys.setswitchinterval(interval)
 
 
+def test_a_child_that_was_forked_while_a_thread_reads_uses_the_file(disk):
+    path = disk / "file"
+    path.write_text("a line\n" * 20_000)
+    code = """if True:
+        import asyncio, os, sys, threading
+        from nowait import asyncio_files
+
+        sys.setswitchinterval(1e-4)
+        file = asyncio.run(asyncio_files.open(sys.argv[1], "rb").__aenter__())
+        done = threading.Event()
+
+        async def lines():
+            while not done.is_set():
+                if not await file.readline():
+                    await file.seek(0)
+
+        thread = threading.Thread(target=asyncio.run, args=(lines(),))
+        thread.start()
+        for _ in range(50):
+            child = os.fork()
+            if child == 0:
+                asyncio.run(file.readline())
+                asyncio.run(file.read())
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+        done.set()
+        thread.join()
+        asyncio.run(file.close())
+    """
+    done = python(code, path)
+    assert done.returncode == 0, done.stderr
+
+
 async def opened(path):
     return await asyncio_files.open(path, "rb")
 
@@ -687,6 +720,12 @@ def test_scandir(disk, run, monkeypatch):
         with await asyncio_files.scandir(disk) as entries:
             next(entries)
         assert list(entries) == []
+        # The longest path has 4,095 bytes.
+        longest = (str(disk) + "/" * 4095)[:4094] + "."
+        assert {entry.name for entry in await asyncio_files.scandir(longest)} == set(os.listdir(disk))
+        with pytest.raises(OSError) as caught:
+            await asyncio_files.scandir(1_000_000)
+        assert caught.value.errno == errno.EBADF
         for given, error in [("none", FileNotFoundError), ("file", NotADirectoryError)]:
             with pytest.raises(error) as caught:
                 await asyncio_files.scandir(given)

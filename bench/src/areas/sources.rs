@@ -89,7 +89,8 @@ struct Work {
     is_cold: bool,
 }
 
-/// The threads of a contender. They are started before the time begins.
+/// The threads of a contender. Those of a pool and of a runtime are started before the time begins. Those of nowait's engine
+/// are started within it, if they have ended since the last turn.
 enum Threads {
     OfTheEngine,
     Runtime(Runtime),

@@ -95,14 +95,14 @@ impl Turn<'_> {
     /// The threads that are not those of the turn. The engine of the process, which all stores of nowait use, keeps some of its
     /// threads from one turn to the next.
     fn others(&self, name: Name) -> u64 {
-        if !name.is_ours() {
-            return threads();
-        }
         let begin = Instant::now();
         while threads() > self.at_first + KEPT && begin.elapsed() < IDLE && !self.stop.asked() {
             std::thread::sleep(Duration::from_millis(50));
         }
-        self.at_first
+        match name.is_ours() {
+            true => self.at_first,
+            false => threads(),
+        }
     }
 
     /// Lists the objects once.

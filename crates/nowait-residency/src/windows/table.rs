@@ -350,8 +350,11 @@ impl Windows {
                 self.left_behind.insert(*index);
                 continue;
             }
-            // The pages that were left at an earlier close are evicted, too.
-            self.left.remove(index);
+            // The pages that stayed at an earlier close are evicted, too. Others may still arrive.
+            if let Some(left) = self.left.get_mut(index) {
+                left.stayed = Ranges::default();
+            }
+            self.left.retain(|_, left| !left.is_empty());
             if forgets {
                 self.known.remove(index);
                 self.forgotten += 1;

@@ -61,20 +61,15 @@ class BinaryReader(Reader[bytes], BinaryFile):
     async def read(self, n: int | None = -1, /) -> bytes:
         if n is not None and type(n) is not int:
             return await super().read(n)
-        if self._turns.begin_at_once():
-            try:
-                if n and n > 0:
-                    begin = self._at
-                    end = begin + n
-                    if end <= len(self._buffer) and spend(n):
-                        self._at = end
-                        return self._buffer[begin:end]
-                elif n is None or n == -1:
-                    rest = self._small_rest()
-                    if rest is not None:
-                        return rest
-            finally:
-                self._turns.end_at_once()
+        if n and n > 0:
+            buffer, begin = self._buffer, self._at
+            end = begin + n
+            if end <= len(buffer) and spend(n) and self._takes(buffer, begin, end):
+                return buffer[begin:end]
+        elif n is None or n == -1:
+            rest = self._small_rest()
+            if rest is not None:
+                return rest
         async with Turn(self._turns):
             self._check()
             if n is None or n == -1:
@@ -125,15 +120,11 @@ class BinaryReader(Reader[bytes], BinaryFile):
     async def readline(self, limit: int | None = -1, /) -> bytes:
         if limit is not None and type(limit) is not int:
             return await super().readline(limit)
-        if (limit is None or limit < 0) and self._turns.begin_at_once():
-            try:
-                begin = self._at
-                end = self._buffer.find(b"\n", begin) + 1
-                if end and spend(end - begin):
-                    self._at = end
-                    return self._buffer[begin:end]
-            finally:
-                self._turns.end_at_once()
+        if limit is None or limit < 0:
+            buffer, begin = self._buffer, self._at
+            end = buffer.find(b"\n", begin) + 1
+            if end and spend(end - begin) and self._takes(buffer, begin, end):
+                return buffer[begin:end]
         async with Turn(self._turns):
             self._check()
             return await self._line(-1 if limit is None else limit)
@@ -160,13 +151,10 @@ class BinaryReader(Reader[bytes], BinaryFile):
         wrong = type(offset) is not int or not abs(offset) <= LARGEST_OFFSET
         if wrong or whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):
             return await super().seek(offset, whence)
-        if whence == os.SEEK_SET and offset >= 0 and self._turns.begin_at_once():
-            try:
-                self._check()
-                self._move(offset)
+        if whence == os.SEEK_SET and offset >= 0:
+            self._check()
+            if self._moves(offset):
                 return offset
-            finally:
-                self._turns.end_at_once()
         async with Turn(self._turns):
             self._check()
             return await self._seek(offset, whence)

@@ -55,6 +55,31 @@ class Reader(File[Data]):
         else:
             self._forget(position)
 
+    def _takes(self, buffer: bytes, begin: int, end: int) -> bool:
+        """Moves the position from `begin` to `end` in the buffer, without a turn. False if a task has a turn, or another thread
+        has used the file since `begin` was looked at.
+
+        CPython changes threads at calls and loops. There is none between the comparison and the assignment.
+        """
+        if self._turns.holder is None and self._buffer is buffer and self._at == begin:
+            self._at = end
+            return True
+        return False
+
+    def _moves(self, position: int) -> bool:
+        """Sets the position without a turn. False if a task has a turn. See `_takes`."""
+        buffer = self._buffer
+        n = len(buffer)
+        if self._turns.holder is not None or self._buffer is not buffer:
+            return False
+        at = position - self._offset
+        if 0 <= at <= n:
+            self._at = at
+        else:
+            self._buffer, self._offset, self._at = b"", position, 0
+            self._size = FIRST
+        return True
+
     def _forget(self, position: int) -> None:
         self._buffer, self._offset, self._at = b"", position, 0
         self._size = FIRST
@@ -111,28 +136,31 @@ class Reader(File[Data]):
 
     def _small_rest(self) -> bytes | None:
         """The bytes up to the end of the file, and moves the position there. None if they are not cached, or many, or
-        if something is buffered. It is the caller's turn."""
-        if self._at < len(self._buffer):
+        if something is buffered or the file is in use."""
+        turns, buffer, offset, at = self._turns, self._buffer, self._offset, self._at
+        if turns.holder is not None or at < len(buffer):
             return None
         self._check()
-        position = self._position()
+        position = offset + at
         rest = self.try_read_at(position, SMALL)
         if rest is None:
             return None
-        if len(rest) == SMALL:
-            # The rest of the file follows.
-            self._buffer, self._offset, self._at = rest, position, 0
-            return None
-        self._forget(position + len(rest))
-        return rest
+        # If it is not all, the rest of the file follows.
+        is_all = len(rest) < SMALL
+        after = (b"", position + len(rest)) if is_all else (rest, position)
+        # No call: see `_takes`.
+        if turns.holder is None and self._buffer is buffer and self._offset == offset and self._at == at:
+            self._buffer, self._offset, self._at = *after, 0
+            self._size = FIRST
+            if is_all:
+                return rest
+        return None
 
     async def close(self) -> None:
         # Nothing is to be written. A close without a wait needs no turn of the task.
-        if self._made is None and not self.closed and self.closes_at_once and self._turns.begin_at_once():
-            try:
-                self._release()
-            finally:
-                self._turns.end_at_once()
+        is_idle = self._made is None and not self.closed and self._turns.holder is None
+        if is_idle and self.closes_at_once:
+            self._release()
             self._turns.report()
         else:
             await super().close()

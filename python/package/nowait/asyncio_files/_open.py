@@ -21,8 +21,6 @@ from ._text import DECODERS, HANDLERS, TextFile, TextReader, TextWriter, codec
 from ._turn import Call
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from _typeshed import OpenBinaryMode, OpenTextMode
 
     from .._nowait import ScandirIterator
@@ -262,16 +260,14 @@ _check = lru_cache(_try)
 
 
 @overload
-def scandir(
-    path: None = None, *, stat: bool = False
-) -> Coroutine[Any, Any, ScandirIterator[str]]: ...
+async def scandir(path: None = None, *, stat: bool = False) -> ScandirIterator[str]: ...
 @overload
-def scandir(path: int, *, stat: bool = False) -> Coroutine[Any, Any, ScandirIterator[str]]: ...
+async def scandir(path: int, *, stat: bool = False) -> ScandirIterator[str]: ...
 @overload
-def scandir(
+async def scandir(
     path: AnyStr | os.PathLike[AnyStr], *, stat: bool = False
-) -> Coroutine[Any, Any, ScandirIterator[AnyStr]]: ...
-def scandir(path: Any = None, *, stat: bool = False) -> Any:
+) -> ScandirIterator[AnyStr]: ...
+async def scandir(path: Any = None, *, stat: bool = False) -> Any:
     """List a directory, as os.scandir() does.
 
     A worker reads the directory to its end in one call.
@@ -281,10 +277,10 @@ def scandir(path: Any = None, *, stat: bool = False) -> Any:
         stat: Read the metadata of each entry, too. entry.stat() then needs no system call.
 
     Returns:
-        An awaitable of an iterator of `nowait.DirEntry`, which is also a context manager.
+        An iterator of `nowait.DirEntry`, which is also a context manager.
 
     Raises:
-        OSError: When it is awaited, as os.scandir() and its iterator.
-        RuntimeError: When it is awaited, if no asyncio event loop runs.
+        OSError: As os.scandir() and its iterator.
+        RuntimeError: No asyncio event loop runs.
     """
-    return scandir_in_worker(path, stat)
+    return await scandir_in_worker(path, stat)

@@ -232,17 +232,14 @@ class TextReader(Reader[str], TextFile):
     async def readline(self, limit: int = -1, /) -> str:
         if type(limit) is not int:
             return await super().readline(limit)
-        if limit < 0 and self._turns.begin_at_once():
-            try:
-                begin = self._at
-                end = self._buffer.find(b"\n", begin) + 1
-                if end and spend(end - begin):
-                    line = self._decode(self._buffer[begin:end], self._how, True)[0]
-                    self._at = end
+        if limit < 0:
+            buffer, begin = self._buffer, self._at
+            end = buffer.find(b"\n", begin) + 1
+            if end and self._turns.holder is None and spend(end - begin):
+                line = self._decode(buffer[begin:end], self._how, True)[0]
+                if self._takes(buffer, begin, end):
                     self._has_lines = True
                     return line
-            finally:
-                self._turns.end_at_once()
         if limit < 0:
             return await self._either("readline", limit, self._text_line)
         return str(await self._delegate("readline", limit))

@@ -61,15 +61,6 @@ class Turns:
         self.holder = turn
         return True
 
-    def begin_at_once(self) -> bool:
-        """Begins a turn without a task, if there is no other: for something that does not wait."""
-        return self._lock.acquire(blocking=False)
-
-    def end_at_once(self) -> None:
-        self._lock.release()
-        if self._waiting:
-            self._next()
-
     def wait(self, turn: Turn, future: asyncio.Future[None]) -> None:
         self._waiting.append((turn, future))
         # The holder may have left before.
