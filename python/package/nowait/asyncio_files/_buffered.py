@@ -147,10 +147,10 @@ class Reader(File[Data]):
             return None
         # If it is not all, the rest of the file follows.
         is_all = len(rest) < SMALL
-        after = (b"", position + len(rest)) if is_all else (rest, position)
+        kept, begin = (b"", position + len(rest)) if is_all else (rest, position)
         # No call: see `_takes`.
         if turns.holder is None and self._buffer is buffer and self._offset == offset and self._at == at:
-            self._buffer, self._offset, self._at = *after, 0
+            self._buffer, self._offset, self._at = kept, begin, 0
             self._size = FIRST
             if is_all:
                 return rest
