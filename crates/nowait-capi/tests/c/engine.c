@@ -31,19 +31,24 @@ static struct nw_file *file_of(int fd)
     return file;
 }
 
+/* Waits for the only operation in flight, whose function has returned `said`. Returns its result. */
+static int64_t outcome(struct nw_engine *engine, int said, struct nw_completion *done, uint64_t user_data)
+{
+    if (said < 0)
+        return said;
+    if (said == NW_QUEUED)
+        EQUAL(nw_reap(engine, done, 1, 1, NULL), 1);
+    else
+        EQUAL(said, NW_DONE);
+    EQUAL(done->user_data, user_data);
+    return done->result;
+}
+
 /* Submits one operation and waits for it. */
 static int64_t run(struct nw_engine *engine, const struct nw_op *op)
 {
     struct nw_completion done;
-    int said = nw_submit(engine, op, &done);
-    if (said < 0)
-        return said;
-    if (said == NW_QUEUED)
-        EQUAL(nw_reap(engine, &done, 1, 1, NULL), 1);
-    else
-        EQUAL(said, NW_DONE);
-    EQUAL(done.user_data, op->user_data);
-    return done.result;
+    return outcome(engine, nw_submit(engine, op, &done), &done, op->user_data);
 }
 
 /* Reads a whole file, and waits for it. */
@@ -51,16 +56,10 @@ static int64_t read_file(struct nw_engine *engine, const char *path, void *buf, 
 {
     struct nw_completion done;
     int said = nw_read_file(engine, path, buf, len, 77, &done);
-    if (said < 0)
-        return said;
-    if (said == NW_QUEUED)
-        EQUAL(nw_reap(engine, &done, 1, 1, NULL), 1);
-    else
-        EQUAL(said, NW_DONE);
-    EQUAL(done.user_data, 77);
-    if (said == NW_DONE && done.result >= 0)
-        EQUAL(done.cached, done.result);
-    return done.result;
+    int64_t n = outcome(engine, said, &done, 77);
+    if (said == NW_DONE && n >= 0)
+        EQUAL(done.cached, n);
+    return n;
 }
 
 static void whole_files(struct nw_engine *engine)

@@ -421,6 +421,15 @@ mod tests {
         assert_eq!(windows.before(5), last_page);
     }
 
+    /// Surveys the first window, no page of which is resident, and reads it.
+    fn use_first(windows: &mut Windows) {
+        let gap = 0..WINDOW;
+        let missing = Ranges::from_iter([gap.clone()]);
+        windows.add(gap, &missing, windows.forgotten);
+        let span = windows.enter(0..=0, 0).unwrap();
+        windows.leave(&span);
+    }
+
     /// The attempts after a close go on while the file is used again.
     #[test]
     fn windows_of_the_next_use_are_evicted_at_its_end() {
@@ -428,20 +437,13 @@ mod tests {
             size: WINDOW,
             ..Windows::default()
         };
-        let survey = |windows: &mut Windows| {
-            let gap = 0..WINDOW;
-            let missing = Ranges::from_iter([gap.clone()]);
-            windows.add(gap, &missing, windows.forgotten);
-            let span = windows.enter(0..=0, 0).unwrap();
-            windows.leave(&span);
-        };
         windows.open();
-        survey(&mut windows);
+        use_first(&mut windows);
         assert_eq!(windows.close(), [0]);
         let (taken, unused) = windows.take_left(&[0]);
         assert!(unused && taken[0].1.stayed.has(0..WINDOW));
         windows.open();
-        survey(&mut windows);
+        use_first(&mut windows);
         let (taken, unused) = windows.take_left(&[0]);
         assert!(unused && taken.is_empty(), "{taken:?}");
         assert_eq!(windows.close(), [0]);
@@ -483,19 +485,12 @@ mod tests {
             size: WINDOW,
             ..Windows::default()
         };
-        let use_it = |windows: &mut Windows| {
-            let gap = 0..WINDOW;
-            let missing = Ranges::from_iter([gap.clone()]);
-            windows.add(gap, &missing, windows.forgotten);
-            let span = windows.enter(0..=0, 0).unwrap();
-            windows.leave(&span);
-        };
         windows.open();
-        use_it(&mut windows);
+        use_first(&mut windows);
         windows.close();
         assert_eq!(windows.take_left(&[0]).0.len(), 1);
         windows.open();
-        use_it(&mut windows);
+        use_first(&mut windows);
         windows.evicted(&[0], &BTreeSet::new(), windows.clock, true);
         assert!(windows.close().is_empty());
         assert!(windows.take_left(&[0]).0.is_empty());
